@@ -1,0 +1,98 @@
+"""`mpmtl-run`: one experiment per command, or a sweep with -m."""
+
+import os
+
+for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    # One thread per process, set before numpy is imported: processes are the parallelism.
+    os.environ[_name] = "1"
+
+import re
+import sys
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mpmtl.config import Schema, build, one_line, register_schema, unknown_choice
+from mpmtl.errors import InputError, ResultsError
+from mpmtl.runner import execute
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def conf_dir():
+    """The configs: inside the package of a wheel, beside it in a checkout."""
+    inside = PACKAGE / "conf"
+    return inside if inside.is_dir() else PACKAGE.parent / "conf"
+
+
+def _known_keys():
+    """Every key of every config, for "did you mean"."""
+    known = set()
+    for path in conf_dir().rglob("*.yaml"):
+        group = path.parent.relative_to(conf_dir()).as_posix()
+        prefix = "" if group in (".", "scale", "experiment") else f"{group}."
+        known |= {f"{prefix}{key}" for key in OmegaConf.load(path) if not key.startswith("_")}
+        known |= {group.split("/")[0]} if group != "." else set()
+    known |= {field.name for field in fields(Schema)}
+    return known - {"defaults", "."}
+
+
+def explain(error):
+    """One line for a config that cannot be composed."""
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return unknown_choice(group, name, error.options)
+    text = one_line(error)
+    named = re.search(r"Could not override '([^']+)'", text)
+    if named and "not in struct" in f"{text} {error.__cause__}" or "No match in the defaults" in text:
+        key = (named or re.search(r"'([^']+)'", text)).group(1)
+        near = get_close_matches(key, _known_keys(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "mpmtl-run --help lists the keys."
+        return f"unknown key {key!r}: {hint}"
+    if error.__cause__ is not None:
+        text = f"{text} {one_line(error.__cause__)}"
+    return text
+
+
+def main():
+    """Entry point of `mpmtl-run`; exit code 0, 1 (a job of a sweep failed), 2 (bad input)."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
+    register_schema()
+    failures, modes = [], set()
+
+    def job(cfg):
+        name = None
+        modes.add(HydraConfig.get().mode)
+        try:
+            run = build(cfg)
+            name = f"{run.label}, eps = {run.epsilon:g}"
+            execute(run)
+        except (InputError, ResultsError) as error:
+            failures.append((name or "this job", error))
+            print(f"error: {error}", file=sys.stderr)
+            raise
+
+    decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
+    try:
+        decorated(job)()
+    except KeyboardInterrupt:
+        print("\nstopped: finished replicates are kept; the same command goes on from there",
+              file=sys.stderr)
+        sys.exit(130)
+    except (InputError, ResultsError):
+        if RunMode.MULTIRUN not in modes:
+            sys.exit(2)
+        print(f"{len(failures)} job(s) of the sweep failed; the others are done:", file=sys.stderr)
+        for name, error in failures:
+            print(f"  {name}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (HydraException, OmegaConfBaseException) as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        sys.exit(2)

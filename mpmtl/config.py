@@ -1,0 +1,167 @@
+"""From a composed config to a `Run`: the only place that instantiates anything."""
+
+import math
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import instantiate
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mpmtl.errors import InputError, require
+from mpmtl.methods import Budget
+from mpmtl.privacy.mechanisms import NoNoise
+
+#: Keys that say how a run is carried out, not what comes out of it.
+EXECUTION_KEYS = ("n_replicates", "n_jobs", "results_dir", "data_dir", "overwrite")
+
+
+@dataclass
+class Schema:
+    """Top-level keys and their types."""
+
+    dataset: Any = MISSING
+    method: Any = MISSING
+    privacy: Any = MISSING
+    tuning: Any = MISSING
+    epsilon: float = 1.0
+    delta: Any = "auto"
+    seed: int = 0
+    n_replicates: int = 100
+    n_jobs: int = -1
+    results_dir: str = "results"
+    data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
+    overwrite: bool = False
+
+
+def register_schema():
+    """Make the typed schema known to Hydra under the name `schema`."""
+    ConfigStore.instance().store(name="schema", node=Schema)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run needs.
+
+    Attributes
+    ----------
+    dataset, method, mechanism, tuning
+        The instantiated choices. `mechanism` is `NoNoise` for methods that are not private.
+    epsilon : float
+        inf where nothing is protected.
+    delta : float or "auto"
+    settings : dict
+        The resolved config without the execution keys: what the numbers depend on.
+    """
+
+    dataset: Any
+    method: Any
+    mechanism: Any
+    tuning: Any
+    epsilon: float
+    delta: Any
+    seed: int
+    n_replicates: int
+    n_jobs: int
+    results_dir: str
+    data_dir: str
+    overwrite: bool
+    settings: dict = field(repr=False)
+
+    @property
+    def label(self):
+        return f"{self.dataset.name} x {self.method.name}"
+
+    @property
+    def folder(self):
+        """Folder of the run below results_dir: dataset/method/privacy/eps-<e>."""
+        parts = (self.dataset.name, self.method.name, self.mechanism.name)
+        return "/".join((*parts, f"eps-{self.epsilon:g}"))
+
+    def budget(self, n_tasks):
+        """The budget of a fit on `n_tasks` tasks; delta = auto is 1/(m log m)."""
+        delta = self.delta
+        if delta == "auto":
+            if isinstance(self.mechanism, NoNoise):
+                delta = 0.0
+            else:
+                require(n_tasks >= 2, "delta = auto is 1/(m log m), which needs m >= 2 tasks: set "
+                        "delta to a number in [0, 1)")
+                delta = 1 / (n_tasks * math.log(n_tasks))
+        return Budget(self.mechanism, self.epsilon, delta)
+
+
+def build(cfg):
+    """Instantiate and check a composed config.
+
+    Raises
+    ------
+    InputError
+        One line for whatever is wrong with the settings.
+    """
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        for key in ("dataset", "method", "privacy", "tuning"):
+            require(isinstance(settings[key], dict), f"{key} = {settings[key]}: no such choice")
+        chosen = {
+            key: instantiate(settings.pop(key), _convert_="all")
+            for key in ("dataset", "method", "privacy", "tuning")
+        }
+        recorded = OmegaConf.to_container(cfg, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(one_line(error)) from error
+    method, mechanism = chosen["method"], chosen["privacy"]
+    epsilon, delta = settings["epsilon"], settings["delta"]
+    if not method.private or isinstance(mechanism, NoNoise):
+        # Neither the budget nor the mechanism matters: one folder, whatever was asked for.
+        mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
+        recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
+    else:
+        _check_budget(method, mechanism, epsilon, delta)
+    for key, least in (("n_replicates", 1), ("seed", 0)):
+        require(settings[key] >= least, f"{key} = {settings[key]} must be at least {least}")
+    require(settings["n_jobs"] != 0, "n_jobs = 0: use a number of processes, or -1 for all cores")
+    for key in EXECUTION_KEYS:
+        recorded.pop(key)
+    return Run(
+        dataset=chosen["dataset"], method=method, mechanism=mechanism, tuning=chosen["tuning"],
+        epsilon=epsilon, delta=delta, settings=recorded,
+        **{key: settings[key] for key in ("seed", *EXECUTION_KEYS)},
+    )
+
+
+def _check_budget(method, mechanism, epsilon, delta):
+    require(
+        epsilon > 0 and math.isfinite(epsilon),
+        f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",
+    )
+    if delta != "auto":
+        require(
+            isinstance(delta, int | float) and 0 <= delta < 1,
+            f"delta = {delta} must be auto or a number in [0, 1)",
+        )
+        mechanism.budgets(epsilon, delta, 1)  # a mechanism may need delta > 0
+    require(
+        method.view in mechanism.views,
+        f"privacy={mechanism.name} perturbs only the diagonal of the covariance, and method="
+        f"{method.name} shows all of it: use method=gs, or privacy=gaussian or two_sided_wishart",
+    )
+
+
+def one_line(error):
+    """What a Hydra or OmegaConf error says, in one line, without its wrapping."""
+    cause = error
+    while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    text = " ".join(str(cause).split())
+    return text.split(" full_key:")[0].split(" object_type=")[0]
+
+
+def unknown_choice(group, name, available):
+    """Message for a name that a config group does not have, with the nearest ones."""
+    near = get_close_matches(name, available, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "nothing is near that."
+    return f"unknown {group} {name!r}: {hint} There is {', '.join(sorted(available))}."

@@ -1,0 +1,17 @@
+"""Data sets: ragged multi-task data, its loaders and its splits."""
+
+from mpmtl.data.lsoa2 import LSOA2
+from mpmtl.data.school import School
+from mpmtl.data.synthetic import GroupSparse, LeakageExample, LowRank
+from mpmtl.data.tasks import MultiTaskData, assign_folds, split
+
+__all__ = [
+    "LSOA2",
+    "GroupSparse",
+    "LeakageExample",
+    "LowRank",
+    "MultiTaskData",
+    "School",
+    "assign_folds",
+    "split",
+]

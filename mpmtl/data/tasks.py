@@ -1,0 +1,181 @@
+"""Multi-task data with ragged tasks, its checks, splits and folds."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpmtl.errors import require
+
+
+@dataclass(frozen=True)
+class MultiTaskData:
+    """m tasks that share d features.
+
+    Attributes
+    ----------
+    X : tuple of ndarray, shape (n_i, d)
+    y : tuple of ndarray, shape (n_i,)
+        Numbers for ``kind="regression"``, -1 and 1 for ``kind="binary"``.
+    kind : {"regression", "binary"}
+    task_names, feature_names : tuple of str
+    bias : str or None
+        Name of the one feature that may be constant.
+    """
+
+    X: tuple
+    y: tuple
+    kind: str
+    task_names: tuple
+    feature_names: tuple
+    bias: str | None = None
+
+    @classmethod
+    def checked(cls, X, y, kind="regression", task_names=None, feature_names=None, bias=None):
+        """Data whose every fault is an `InputError` of one line.
+
+        Refused: no task, a task without samples, lengths or widths that differ, NaN or infinite
+        values, a feature that is constant over all samples (unless it is the named bias), labels
+        other than -1 and 1, a binary task with one class only.
+        """
+        require(kind in ("regression", "binary"), f"kind = {kind!r}: use regression or binary")
+        require(len(X) > 0, "there is no task: X is empty")
+        require(len(X) == len(y), f"X has {len(X)} tasks and y has {len(y)}")
+        X = tuple(np.ascontiguousarray(rows, dtype=float) for rows in X)
+        y = tuple(np.ascontiguousarray(target, dtype=float).reshape(-1) for target in y)
+        names = task_names or [str(i + 1) for i in range(len(X))]
+        require(len(names) == len(X), f"{len(names)} task names for {len(X)} tasks")
+        for name, rows, target in zip(names, X, y, strict=True):
+            require(rows.ndim == 2, f"task {name}: X must be a table, its shape is {rows.shape}")
+            require(len(target) > 0, f"task {name} is empty: drop it or give it samples")
+            require(
+                len(rows) == len(target),
+                f"task {name}: {len(rows)} rows of features and {len(target)} targets",
+            )
+            require(
+                rows.shape[1] == X[0].shape[1] > 0,
+                f"task {name} has {rows.shape[1]} features and the first task {X[0].shape[1]}",
+            )
+        features = feature_names or [f"x{j + 1}" for j in range(X[0].shape[1])]
+        require(
+            len(features) == X[0].shape[1],
+            f"{len(features)} feature names for {X[0].shape[1]} features",
+        )
+        for name, rows, target in zip(names, X, y, strict=True):
+            bad = ~np.isfinite(rows)
+            require(
+                not bad.any(),
+                f"task {name}: feature {features[int(bad.any(axis=0).argmax())]} is NaN or "
+                f"infinite in {int(bad.any(axis=1).sum())} of {len(rows)} rows: fill or drop them",
+            )
+            require(
+                np.isfinite(target).all(),
+                f"task {name}: {int((~np.isfinite(target)).sum())} targets are NaN or infinite: "
+                "drop those rows",
+            )
+            if kind == "binary":
+                require(
+                    np.isin(target, (-1, 1)).all(),
+                    f"task {name}: binary targets must be -1 or 1, found {np.unique(target)[:5]}",
+                )
+                require(
+                    len(np.unique(target)) == 2,
+                    f"task {name} has one class only ({target[0]:+.0f}): drop it, there is nothing "
+                    "to learn",
+                )
+        low = np.min([rows.min(axis=0) for rows in X], axis=0)
+        high = np.max([rows.max(axis=0) for rows in X], axis=0)
+        for j in np.flatnonzero(low == high):
+            require(
+                features[j] == bias,
+                f"feature {features[j]} is constant ({low[j]:g}): drop it, or name it as the bias",
+            )
+        return cls(X, y, kind, tuple(names), tuple(features), bias)
+
+    @property
+    def n_tasks(self):
+        return len(self.X)
+
+    @property
+    def n_features(self):
+        return self.X[0].shape[1]
+
+    @property
+    def n_samples(self):
+        """Shape (m,)."""
+        return np.array([len(target) for target in self.y])
+
+    def take(self, rows):
+        """The samples `rows[i]` of each task i."""
+        return replace(
+            self,
+            X=tuple(X[r] for X, r in zip(self.X, rows, strict=True)),
+            y=tuple(y[r] for y, r in zip(self.y, rows, strict=True)),
+        )
+
+    def unit_rows(self):
+        """Every sample scaled to unit length (zero rows stay)."""
+        return replace(self, X=tuple(_unit_rows(X) for X in self.X))
+
+
+def _unit_rows(X):
+    norms = np.sqrt((X**2).sum(axis=1, keepdims=True))
+    return X / np.where(norms > 0, norms, 1)
+
+
+def _strata(y, kind, stratified):
+    """Row indices of each class (one stratum for regression)."""
+    if kind == "binary" and stratified:
+        return [np.flatnonzero(y == label) for label in (-1, 1)]
+    return [np.arange(len(y))]
+
+
+def split(data, train_fraction, rng, stratified=True):
+    """Random training and test part of each task.
+
+    Each task (each class of a binary task, if stratified) keeps the nearest whole number of
+    samples to its `train_fraction`, and at least one on either side where it has two.
+
+    Returns
+    -------
+    train, test : MultiTaskData
+    """
+    train_rows, test_rows = [], []
+    for y in data.y:
+        train = []
+        for rows in _strata(y, data.kind, stratified):
+            n_train = round(train_fraction * len(rows))
+            n_train = min(max(n_train, 1), max(len(rows) - 1, 1))
+            train.append(rng.permutation(rows)[:n_train])
+        train = np.sort(np.concatenate(train))
+        train_rows.append(train)
+        test_rows.append(np.setdiff1d(np.arange(len(y)), train, assume_unique=True))
+    return data.take(train_rows), data.take(test_rows)
+
+
+def assign_folds(data, n_folds, rng, stratified=True):
+    """Fold of each sample: a list with an integer array of shape (n_i,) for each task.
+
+    Fold sizes differ by at most one within a task; for binary tasks each class is spread as evenly
+    as it can be.
+
+    Raises
+    ------
+    InputError
+        If a task has fewer samples than folds.
+    """
+    require(n_folds >= 2, f"tuning.folds = {n_folds}: cross-validation needs at least 2")
+    smallest = int(data.n_samples.argmin())
+    require(
+        data.n_samples[smallest] >= n_folds,
+        f"tuning.folds = {n_folds} is more than the {data.n_samples[smallest]} training samples of "
+        f"task {data.task_names[smallest]}: use fewer folds or tuning=fixed",
+    )
+    folds = []
+    for y in data.y:
+        order = np.concatenate(
+            [rng.permutation(rows) for rows in _strata(y, data.kind, stratified)]
+        )
+        labels = np.empty(len(y), dtype=int)
+        labels[order] = (np.arange(len(y)) + rng.integers(n_folds)) % n_folds
+        folds.append(labels)
+    return folds

@@ -1,0 +1,189 @@
+"""Losses of all tasks at once, for a batch of candidate models.
+
+Models have shape (B, m, d): B candidates, m tasks as rows, d features. Results per task have shape
+(B, m). Tasks are ragged: nothing assumes equal sample sizes.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import expit, xlogy
+
+from mpmtl.errors import require
+
+
+def _weights(n, average):
+    """1/n_i where the loss is averaged over a task's samples, else 1."""
+    return 1 / n if average else np.ones(len(n))
+
+
+@dataclass(frozen=True)
+class SquaredLoss:
+    r"""Squared loss of every task from its sufficient statistics.
+
+    .. math:: L_i(w) = c_i \tfrac12 \|X_i w - y_i\|^2, \quad
+        \nabla L_i(w) = c_i (X_i'X_i w - X_i'y_i), \quad c_i = 1 \text{ or } 1/n_i
+
+    Attributes
+    ----------
+    gram : ndarray, shape (m, d, d)
+    xty : ndarray, shape (m, d)
+    yty : ndarray, shape (m,)
+    n : ndarray, shape (m,)
+    average : bool
+    """
+
+    gram: np.ndarray
+    xty: np.ndarray
+    yty: np.ndarray
+    n: np.ndarray
+    average: bool = False
+    weight: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "weight", _weights(self.n, self.average))
+
+    @classmethod
+    def from_data(cls, data, average=False):
+        return cls(
+            gram=np.stack([X.T @ X for X in data.X]),
+            xty=np.stack([X.T @ y for X, y in zip(data.X, data.y, strict=True)]),
+            yty=np.array([y @ y for y in data.y]),
+            n=data.n_samples,
+            average=average,
+        )
+
+    @classmethod
+    def merged(cls, parts):
+        """Loss on the union of disjoint samples, such as all folds but one."""
+        return cls(
+            gram=sum(part.gram for part in parts),
+            xty=sum(part.xty for part in parts),
+            yty=sum(part.yty for part in parts),
+            n=sum(part.n for part in parts),
+            average=parts[0].average,
+        )
+
+    @property
+    def shape(self):
+        return self.xty.shape
+
+    def _product(self, W):
+        """X_i'X_i w_i: one matrix product per task for the whole batch."""
+        return np.matmul(W.swapaxes(0, 1), self.gram).swapaxes(0, 1)
+
+    def gradient(self, W):
+        """Shape (B, m, d)."""
+        grad = self._product(W)
+        grad -= self.xty
+        if self.average:
+            grad *= self.weight[:, None]
+        return grad
+
+    def squared_error(self, W):
+        """||X_i w_i - y_i||^2, shape (B, m), without predictions."""
+        inner = np.einsum("bmd,bmd->bm", self._product(W) - 2 * self.xty, W)
+        return np.maximum(self.yty + inner, 0)
+
+    def value(self, W):
+        """Shape (B, m)."""
+        return 0.5 * self.weight * self.squared_error(W)
+
+    def conjugate(self, W, scale):
+        r"""sum_i L_i^*(scale * c_i r_i), r_i = X_i w_i - y_i, for the dual objective; shape (B,)."""
+        residual_y = np.einsum("bmd,md->bm", W, self.xty) - self.yty
+        scale = scale[:, None]
+        terms = 0.5 * scale**2 * self.squared_error(W) + scale * residual_y
+        return (self.weight * terms).sum(axis=1)
+
+    def lipschitz(self):
+        """Largest Lipschitz constant of a task's gradient."""
+        return float((self.weight * np.linalg.eigvalsh(self.gram)[:, -1]).max())
+
+
+@dataclass(frozen=True)
+class LogisticLoss:
+    r"""Logistic loss of every task, labels in {-1, 1}.
+
+    .. math:: L_i(w) = c_i \sum_j \log(1 + e^{-y_{ij} x_{ij}'w}), \quad c_i = 1 \text{ or } 1/n_i
+
+    Attributes
+    ----------
+    X : tuple of ndarray, shape (n_i, d)
+    y : tuple of ndarray, shape (n_i,)
+    average : bool
+    """
+
+    X: tuple
+    y: tuple
+    average: bool = True
+    n: np.ndarray = field(init=False, repr=False)
+    weight: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "n", np.array([len(y) for y in self.y]))
+        object.__setattr__(self, "weight", _weights(self.n, self.average))
+
+    @classmethod
+    def from_data(cls, data, average=True):
+        return cls(data.X, data.y, average)
+
+    @classmethod
+    def merged(cls, parts):
+        """Loss on the union of disjoint samples, such as all folds but one."""
+        return cls(
+            X=tuple(np.concatenate(rows) for rows in zip(*(p.X for p in parts), strict=True)),
+            y=tuple(np.concatenate(rows) for rows in zip(*(p.y for p in parts), strict=True)),
+            average=parts[0].average,
+        )
+
+    @property
+    def shape(self):
+        return len(self.X), self.X[0].shape[1]
+
+    def margins(self, W):
+        """y_ij x_ij'w_i for each task in turn, shape (n_i, B)."""
+        for i, (X, y) in enumerate(zip(self.X, self.y, strict=True)):
+            yield i, X, y, y[:, None] * (X @ W[:, i].T)
+
+    def gradient(self, W):
+        """Shape (B, m, d)."""
+        grad = np.empty_like(W)
+        for i, X, y, margin in self.margins(W):
+            grad[:, i] = (-self.weight[i] * y[:, None] * expit(-margin)).T @ X
+        return grad
+
+    def value(self, W):
+        """Shape (B, m)."""
+        values = np.empty(W.shape[:2])
+        for i, _, _, margin in self.margins(W):
+            values[:, i] = self.weight[i] * np.logaddexp(0, -margin).sum(axis=0)
+        return values
+
+    def conjugate(self, W, scale):
+        r"""sum_i L_i^*(scale * theta_i) with theta_ij = -c_i y_ij p_ij, p = expit(-margin)."""
+        total = np.zeros(W.shape[0])
+        for i, _, _, margin in self.margins(W):
+            p = scale * expit(-margin)
+            total += self.weight[i] * (xlogy(p, p) + xlogy(1 - p, 1 - p)).sum(axis=0)
+        return total
+
+    def lipschitz(self):
+        """Largest Lipschitz constant of a task's gradient: c_i ||X_i||^2 / 4."""
+        norms = [np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1]
+                 for X in self.X]
+        return float((self.weight * norms).max() / 4)
+
+
+DATAFITS = {"regression": SquaredLoss, "binary": LogisticLoss}
+
+
+def datafit_for(data, average=None):
+    """Squared loss for regression (summed), logistic for binary targets (averaged).
+
+    `average` overrides the default (config key `method.loss_average`).
+    """
+    require(data.kind in DATAFITS, f"unknown kind of target {data.kind!r}")
+    if average is None:
+        average = data.kind == "binary"
+    return DATAFITS[data.kind].from_data(data, average)

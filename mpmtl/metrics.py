@@ -1,0 +1,104 @@
+"""Test metrics (nMSE, aAUC) and the held-out error used for tuning."""
+
+from functools import singledispatch
+
+import numpy as np
+from scipy.stats import rankdata
+
+from mpmtl.datafits import LogisticLoss, SquaredLoss
+from mpmtl.errors import require
+
+
+def auc(scores, y):
+    """Area under the ROC curve by the rank statistic, ties counting one half.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (..., n)
+    y : ndarray, shape (n,)
+        Labels in {-1, 1}.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        nan where only one class is present.
+    """
+    positive = y > 0
+    n_pos, n_neg = int(positive.sum()), int((~positive).sum())
+    if n_pos == 0 or n_neg == 0:
+        return np.full(np.shape(scores)[:-1], np.nan)
+    ranks = rankdata(scores, axis=-1)[..., positive].sum(axis=-1)
+    return (ranks - n_pos * (n_pos + 1) / 2) / (n_pos * n_neg)
+
+
+def nmse_per_task(data, W):
+    """MSE_i / var(y_i) of models W, shape (m, d); nan for tasks of fewer than 2 samples or with
+    variance 0."""
+    values = np.full(data.n_tasks, np.nan)
+    for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
+        if len(y) >= 2 and y.var() > 0:
+            values[i] = ((X @ W[i] - y) ** 2).mean() / y.var()
+    return values
+
+
+def nmse_pooled(data, W):
+    """Squared error over all tasks divided by the sum of squares about the common mean."""
+    y = np.concatenate(data.y)
+    error = sum(((X @ w - t) ** 2).sum() for X, w, t in zip(data.X, W, data.y, strict=True))
+    return float(error / ((y - y.mean()) ** 2).sum())
+
+
+def auc_per_task(data, W):
+    """AUC of each task; nan for tasks with one class."""
+    return np.array([auc(X @ w, y) for X, w, y in zip(data.X, W, data.y, strict=True)])
+
+
+PER_TASK = {"regression": ("nmse", nmse_per_task), "binary": ("aauc", auc_per_task)}
+
+
+def evaluate(data, W):
+    """Test metrics of models W, shape (m, d).
+
+    Returns
+    -------
+    dict
+        ``nmse`` and ``nmse_pooled``, or ``aauc``: means over tasks; and ``tasks_left_out``, the
+        number of tasks on which the metric is not defined.
+    """
+    name, per_task = PER_TASK[data.kind]
+    values = per_task(data, W)
+    defined = np.isfinite(values)
+    require(defined.any(), f"{name} is not defined on any task: every test part is constant")
+    result = {name: float(values[defined].mean()), "tasks_left_out": int((~defined).sum())}
+    if data.kind == "regression":
+        result["nmse_pooled"] = nmse_pooled(data, W)
+    return result
+
+
+@singledispatch
+def heldout_error(part, W, variance):
+    """Error of a batch of models on held-out samples, shape (B, m); nan where not defined.
+
+    Squared loss: MSE_i / variance_i, from the held-out Gram matrices. Logistic loss: 1 - AUC.
+
+    Parameters
+    ----------
+    part : SquaredLoss or LogisticLoss
+        Loss of the held-out samples.
+    W : ndarray, shape (B, m, d)
+    variance : ndarray, shape (m,)
+        Variance of each task's training targets.
+    """
+    raise TypeError(f"no held-out error for {type(part).__name__}")
+
+
+@heldout_error.register
+def _(part: SquaredLoss, W, variance):
+    scale = np.where(variance > 0, variance, np.nan)
+    return part.squared_error(W) / (part.n * scale)
+
+
+@heldout_error.register
+def _(part: LogisticLoss, W, variance):
+    return np.stack([1 - auc((X @ W[:, i].T).T, y)
+                     for i, (X, y) in enumerate(zip(part.X, part.y, strict=True))], axis=1)

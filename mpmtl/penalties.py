@@ -1,0 +1,126 @@
+"""Penalties whose proximal operator is a function of the models' covariance alone.
+
+Models are rows: W has shape (..., m, d), the transpose of the paper's d x m matrix, so that a batch
+of candidates is one contiguous array. Sigma = sum_i w_i w_i' has shape (..., d, d).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpmtl.errors import require
+
+
+def _shrinkage(sigma, threshold):
+    """max(0, 1 - threshold/sigma) for sigma >= 0, with 0 for sigma = 0."""
+    positive = np.where(sigma > 0, sigma, 1.0)
+    return np.maximum(sigma - threshold, 0) / positive
+
+
+def _root(eigenvalues, negative):
+    """sqrt(|x|) or sqrt(max(x, 0)): noise can make a covariance indefinite."""
+    if negative == "abs":
+        return np.sqrt(np.abs(eigenvalues))
+    return np.sqrt(np.maximum(eigenvalues, 0))
+
+
+
+@dataclass(frozen=True)
+class TraceNorm:
+    r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; shows the full covariance (`lr`)."""
+
+    name: ClassVar[str] = "trace"
+    view: ClassVar[str] = "full"
+
+    def value(self, W):
+        return np.linalg.svd(W, compute_uv=False).sum(axis=-1)
+
+    def dual_norm(self, G):
+        """Largest singular value."""
+        return np.linalg.svd(G, compute_uv=False).max(axis=-1)
+
+    def covariance(self, W):
+        return np.matmul(W.swapaxes(-1, -2), W)
+
+    def projection(self, Sigma, threshold, negative="abs"):
+        r"""M = U S U', S = diag(max(0, 1 - eta lambda / sqrt(|Lambda_jj|))), for all d values.
+
+        Steps 6 to 8 of Algorithm 2 (whose step 7 stops at min(d, m), which breaks Proposition 1).
+
+        Parameters
+        ----------
+        Sigma : ndarray, shape (B, d, d)
+        threshold : ndarray, shape (B,)
+            eta lambda.
+        negative : {"abs", "clip"}
+            |Lambda| or max(Lambda, 0).
+        """
+        eigenvalues, U = np.linalg.eigh(Sigma)
+        S = _shrinkage(_root(eigenvalues, negative), threshold[:, None])
+        return np.matmul(U * S[:, None, :], U.swapaxes(-1, -2))
+
+    def apply(self, W, M):
+        """M w_i for every task: M is symmetric and models are rows."""
+        return np.matmul(W, M)
+
+    def prox(self, W, threshold):
+        r"""argmin_V 1/2 ||V - W||_F^2 + threshold ||V||_* from the smaller Gram matrix of W."""
+        if W.shape[-1] <= W.shape[-2]:
+            return self.apply(W, self.projection(self.covariance(W), threshold))
+        gram = np.matmul(W, W.swapaxes(-1, -2))
+        return np.matmul(self.projection(gram, threshold), W)
+
+
+@dataclass(frozen=True)
+class GroupL1:
+    r"""l2,1 norm: sum over features of the norm over tasks; shows only the diagonal (`gs`)."""
+
+    name: ClassVar[str] = "l21"
+    view: ClassVar[str] = "diagonal"
+
+    def value(self, W):
+        return np.sqrt((W**2).sum(axis=-2)).sum(axis=-1)
+
+    def dual_norm(self, G):
+        return np.sqrt((G**2).sum(axis=-2)).max(axis=-1)
+
+    def covariance(self, W):
+        """Diagonal of the covariance, shape (B, d)."""
+        return np.einsum("bmd,bmd->bd", W, W)
+
+    def projection(self, Sigma, threshold, negative="abs"):
+        r"""Diagonal of M = diag(max(0, 1 - eta lambda / sqrt(|Sigma_jj|))), steps 6 and 7 of
+        Algorithm 3."""
+        return _shrinkage(_root(Sigma, negative), threshold[:, None])
+
+    def apply(self, W, M):
+        return W * M[:, None, :]
+
+    def prox(self, W, threshold):
+        return self.apply(W, self.projection(self.covariance(W), threshold))
+
+
+@dataclass(frozen=True)
+class L1:
+    """Entry-wise l1 norm: tasks stay separate (M = I), nothing is shared."""
+
+    name: ClassVar[str] = "l1"
+    view: ClassVar[None] = None
+
+    def value(self, W):
+        return np.abs(W).sum(axis=(-2, -1))
+
+    def dual_norm(self, G):
+        return np.abs(G).max(axis=(-2, -1))
+
+    def prox(self, W, threshold):
+        return np.sign(W) * np.maximum(np.abs(W) - threshold[:, None, None], 0)
+
+
+PENALTIES = {p.name: p for p in (TraceNorm(), GroupL1(), L1())}
+
+
+def penalty_named(name):
+    require(name in PENALTIES, f"unknown penalty {name!r}: choose one of {sorted(PENALTIES)}")
+    return PENALTIES[name]

@@ -1,0 +1,181 @@
+"""Composition of budgets over rounds, and what a noise level proves at a given epsilon."""
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import bisect
+from scipy.special import erfcx, ndtr
+
+from mpmtl.errors import require
+
+
+def composition_bound(eps_t, delta):
+    r"""Composition bound CB({eps_t}, delta) of a series of pure budgets.
+
+    .. math:: \min\Bigl\{\sum_t \epsilon_t,\;
+        A + \sqrt{2 S \log(1/\delta)},\;
+        A + \sqrt{2 S \log(e + \sqrt{S}/\delta)}\Bigr\},
+        \quad A = \sum_t \epsilon_t \tanh(\epsilon_t/2),\; S = \sum_t \epsilon_t^2
+
+    Rounds that are (eps_t, 0)-DP each compose adaptively to (CB, delta)-DP.
+
+    Parameters
+    ----------
+    eps_t : array_like, shape (T,)
+        Budgets of the rounds, at least 0.
+    delta : float
+        In [0, 1); 0 leaves the plain sum.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If a budget is negative or delta is outside [0, 1).
+
+    References
+    ----------
+    Definition 4 of the paper; Theorem 3.5 of Kairouz, Oh, Viswanath (2017).
+    """
+    eps_t = np.asarray(eps_t, dtype=float)
+    require(eps_t.size > 0 and (eps_t >= 0).all(), "eps_t must hold at least one budget, all >= 0")
+    require(0 <= delta < 1, f"delta = {delta} is outside [0, 1)")
+    total = float(eps_t.sum())
+    if delta == 0:
+        return total
+    drift = float((eps_t * np.tanh(eps_t / 2)).sum())  # (e^x - 1)/(e^x + 1) = tanh(x/2)
+    squares = float((eps_t**2).sum())
+    log_term = min(np.log(1 / delta), np.log(np.e + np.sqrt(squares) / delta))
+    return min(total, drift + float(np.sqrt(2 * squares * log_term)))
+
+
+def round_weights(n_rounds, alpha=0.0, Q=None):
+    r"""Weights of the rounds, :math:`t^\alpha` or :math:`Q^{-t}`, scaled to a maximum of 1.
+
+    Section 3.5 of the paper: alpha for a convex loss, Q for a strongly convex one.
+    """
+    require(n_rounds >= 1, f"n_rounds = {n_rounds}: at least one round is needed")
+    t = np.arange(1, n_rounds + 1, dtype=float)
+    if Q is None:
+        require(np.isfinite(alpha), f"alpha = {alpha} must be finite")
+        log_weights = alpha * np.log(t)
+    else:
+        require(Q > 0 and np.isfinite(Q), f"Q = {Q} must be finite and above 0")
+        log_weights = -t * np.log(Q)
+    return np.exp(log_weights - log_weights.max())
+
+
+def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
+    r"""Largest budgets :math:`\epsilon_t = \epsilon_0 t^\alpha` (or :math:`\epsilon_0 Q^{-t}`) with
+    :math:`CB(\{\epsilon_t\}, \delta) \le \epsilon`.
+
+    Bisection on eps_0 whose answer is the lower end: the bound is never above `epsilon`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The total budget.
+    n_rounds : int
+        T.
+    alpha : float
+        Growth over rounds for a convex loss; theory: 0 (basic), 2/5 (accelerated).
+    Q : float, optional
+        Used instead of alpha when given; theory: Q0^(2/5) (basic), Q0'^(1/5) (accelerated).
+
+    Returns
+    -------
+    ndarray, shape (T,)
+
+    References
+    ----------
+    Section 3.5 of the paper (privacy budget allocation), Theorem 6.
+    """
+    require(epsilon > 0 and np.isfinite(epsilon), f"epsilon = {epsilon} must be finite and above 0")
+    weights = round_weights(n_rounds, alpha, Q)
+    # The plain sum is always allowed; a few units in the last place cover its rounding.
+    low = epsilon / weights.sum() * (1 - 8 * np.finfo(float).eps)
+    high = 2 * low
+    while composition_bound(high * weights, delta) <= epsilon:
+        low, high = high, 2 * high
+    while True:
+        middle = low + (high - low) / 2
+        if not low < middle < high:
+            return low * weights
+        if composition_bound(middle * weights, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+
+
+def _gaussian_delta(a, epsilon):
+    """delta(eps) of mu-GDP at a = mu/2 - eps/mu, without overflow or cancellation in mu."""
+    b = np.sqrt(a * a + 2 * epsilon)  # mu/2 + eps/mu
+    tail = 0.5 * np.exp(-a * a / 2)
+    if a > 0:
+        return ndtr(a) - tail * erfcx(b / np.sqrt(2))
+    return tail * (erfcx(-a / np.sqrt(2)) - erfcx(b / np.sqrt(2)))
+
+
+def _mu_of(a, epsilon):
+    b = np.sqrt(a * a + 2 * epsilon)
+    return a + b if a > 0 else 2 * epsilon / (b - a)
+
+
+@lru_cache(maxsize=256)
+def gaussian_mu(epsilon, delta):
+    r"""Largest mu for which a mu-GDP release is (epsilon, delta)-DP.
+
+    .. math:: \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu) = \delta
+
+    Solved for a = mu/2 - eps/mu, so that it works for epsilon from 1e-6 to 1e40; the answer is
+    the lower end of the bracket (never above the budget).
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        In (0, 1): the Gaussian mechanism gives nothing at delta = 0.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Balle and Wang (ICML 2018), Theorem 8; Dong, Roth, Su (2022), Corollary 1.
+    """
+    require(epsilon > 0 and np.isfinite(epsilon), f"epsilon = {epsilon} must be finite and above 0")
+    require(
+        0 < delta < 1,
+        f"delta = {delta}: the Gaussian mechanism needs delta in (0, 1); "
+        "use privacy=two_sided_wishart for delta = 0",
+    )
+    low = high = 0.0  # delta grows with a
+    step = 1.0
+    while _gaussian_delta(low, epsilon) > delta:
+        low -= step
+        step *= 2
+    step = 1.0
+    while _gaussian_delta(high, epsilon) < delta:
+        high += step
+        step *= 2
+    if low == high:
+        return float(_mu_of(low, epsilon))
+    width = 1e-13 * max(1.0, -low)
+    root = bisect(lambda a: _gaussian_delta(a, epsilon) - delta, low, high, xtol=width, rtol=1e-15)
+    while _gaussian_delta(root, epsilon) > delta:
+        root -= width
+    return float(_mu_of(root, epsilon))
+
+
+def wishart_delta(eps_t):
+    r"""What the one-sided Wishart mechanism really gives up: :math:`1 - e^{-\sum_t \epsilon_t}`.
+
+    One release with noise W_d(d+1, K^2/(2 eps_t) I) is exactly (eps_t, 1 - e^-eps_t)-DP: the noise
+    is positive semi-definite, so an output can rule a neighbour out, and that happens with
+    probability 1 - e^-eps_t at worst. The rounds compose to (sum eps_t, 1 - e^-sum eps_t).
+    """
+    return float(-np.expm1(-np.sum(eps_t)))

@@ -1,0 +1,85 @@
+"""What a release claims, what is proved about it, and the caveats that go with it."""
+
+import warnings
+from dataclasses import asdict, dataclass
+
+UNIT = "task"
+RELATION = "replace one task's model and data"
+ADVERSARY = "all other tasks together, who see every round's output for themselves"
+
+CAVEATS = {
+    "wishart-support": (
+        "the claimed guarantee (Theorem 1 of the paper) is false: Wishart noise is positive "
+        "semi-definite, so an output can rule a model out; only what stands under proved holds"
+    ),
+    "tuning-not-charged": (
+        "lambda, T, K, the step size and the allocation are chosen from all tasks' data outside "
+        "the budget, as in the paper; neither the claimed nor the proved guarantee covers that"
+    ),
+    "float-noise": (
+        "noise is drawn in floating point, whose gaps can leak; the proofs are for real numbers"
+    ),
+    "reproducible-rng": (
+        "noise comes from a seeded, published generator so that results can be repeated; "
+        "a deployment must use secret randomness"
+    ),
+}
+
+
+class PrivacyCaveat(UserWarning):
+    """A limit of a privacy statement; its text starts with one of the codes in `CAVEATS`."""
+
+
+def warn_caveats(codes):
+    """Issue each caveat as a `PrivacyCaveat`; Python's default filter shows each one once."""
+    for code in codes:
+        warnings.warn(f"{code}: {CAVEATS[code]}", PrivacyCaveat, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An (epsilon, delta) pair with the reason why it is said to hold."""
+
+    epsilon: float
+    delta: float
+    basis: str
+
+    def __str__(self):
+        return f"({self.epsilon:.4g}, {self.delta:.4g})"
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """The privacy block of a fit: one unit, one neighbouring relation, two kinds of guarantee.
+
+    Attributes
+    ----------
+    mechanism : str
+    claimed : Guarantee or None
+        Stated in the literature for this mechanism, and not proved (or false).
+    proved : Guarantee or None
+        Holds, by the proof named in its basis, outside the limits named by the caveats.
+    caveats : tuple of str
+        Codes, keys of `CAVEATS`.
+    notes : tuple of str
+        Numbers that help to read the guarantees and are no guarantee themselves.
+    """
+
+    mechanism: str
+    claimed: Guarantee | None
+    proved: Guarantee | None
+    caveats: tuple = ()
+    notes: tuple = ()
+    unit: str = UNIT
+    relation: str = RELATION
+    adversary: str = ADVERSARY
+
+    def as_dict(self):
+        block = asdict(self)
+        block["caveats"] = {code: CAVEATS[code] for code in self.caveats}
+        block["notes"] = list(self.notes)
+        return block
+
+
+#: No task sees anything of another one (Claim 1 of the paper).
+SEPARATE = Guarantee(0.0, 0.0, "tasks are fitted separately (Claim 1 of the paper)")

@@ -1,0 +1,257 @@
+"""Results folder of a run: journal, lock, manifest and tables.
+
+The journal holds one line for each finished replicate and is the only file that is appended to. The
+tables are written from it, each in one step, so a crash at any moment leaves a folder from which
+the run goes on.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import zlib
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock, Timeout
+
+from mpmtl.errors import ResultsError
+
+ROOT = Path(__file__).resolve().parent
+SETTINGS = ["penalty", "lam", "n_rounds", "accelerated", "strongly_convex", "alpha", "Q", "K"]
+COLUMNS = {
+    "replicates": ["dataset", "method", "privacy", "epsilon", "delta", "replicate", "metric",
+                   "value", *SETTINGS],
+    "cv": ["replicate", "candidate", *SETTINGS, "score", "chosen"],
+    "trace": ["replicate", "round", "eps_t", "mu_t", "noise_norm", "signal_norm"],
+    "timing": ["replicate", "seconds"],
+}
+
+
+def code_version():
+    """Version of the package with a digest of its source, so that an edit counts as a change."""
+    digest = hashlib.sha256()
+    for path in sorted(ROOT.rglob("*.py")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    try:
+        number = version("mpmtl")
+    except PackageNotFoundError:
+        number = "0"
+    return f"{number}+{digest.hexdigest()[:12]}"
+
+
+def _git_state():
+    """Commit of the checkout the code runs from, with `-dirty`; None outside a checkout."""
+    command = ["git", "-C", str(ROOT.parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def environment():
+    """Versions and thread limits, for the manifest."""
+    packages = ("numpy", "scipy", "pandas", "hydra-core", "omegaconf", "joblib")
+    threads = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "packages": {name: version(name) for name in packages},
+        "threads": {name: os.environ.get(name) for name in threads},
+        "git": _git_state(),
+    }
+
+
+def _flat(settings, prefix=""):
+    flat = {}
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def differences(old, new):
+    """Settings that differ, as "key: old -> new"."""
+    old, new = _flat(old), _flat(new)
+    return [
+        f"{key}: {old.get(key)} -> {new.get(key)}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def write_atomic(path, text):
+    """Write a file so that a reader sees the old or the new content, never a part."""
+    partial = path.with_name(path.name + ".part")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _sealed(record):
+    text = json.dumps(record, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x} {text}\n"
+
+
+def _unsealed(line):
+    """The record of a journal line, or None for a damaged one."""
+    checksum, _, text = line.rstrip("\n").partition(" ")
+    if not line.endswith("\n") or checksum != f"{zlib.crc32(text.encode()):08x}":
+        return None
+    return json.loads(text)
+
+
+def _now():
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class RunFolder:
+    """The folder of one run, locked against other processes while it is open.
+
+    Parameters
+    ----------
+    path : Path
+    settings : dict
+        What the numbers depend on; a folder made with other settings or other code is refused
+        with the differences, unless `overwrite`.
+    overwrite : bool
+
+    Raises
+    ------
+    ResultsError
+        One line: locked, other settings, damaged, or not writable.
+    """
+
+    def __init__(self, path, settings, overwrite=False):
+        self.path = Path(path)
+        self.settings = json.loads(json.dumps(settings))
+        self.overwrite = overwrite
+        self.dropped = 0
+
+    def __enter__(self):
+        with self._explained():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / ".lock")
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                raise ResultsError(
+                    f"{self.path} is in use by another process: wait for it, or choose another "
+                    "results_dir"
+                ) from None
+        try:
+            with self._explained():
+                self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        self._lock.release()
+
+    def _explained(self):
+        return _Explained(self.path)
+
+    @property
+    def journal(self):
+        return self.path / "journal.jsonl"
+
+    @property
+    def manifest_path(self):
+        return self.path / "manifest.json"
+
+    def _open(self):
+        if self.manifest_path.exists() and not self.overwrite:
+            self._check_manifest()
+        elif self.journal.exists():
+            self.journal.unlink()
+        self.records = self._read_journal()
+
+    def _check_manifest(self):
+        try:
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            old, code = manifest["settings"], manifest["code"]
+        except (ValueError, KeyError, TypeError):
+            raise ResultsError(
+                f"{self.manifest_path} is damaged: overwrite=true starts the run again"
+            ) from None
+        changed = differences(old, self.settings)
+        if code != code_version():
+            changed.append(f"code version: {code} -> {code_version()}")
+        if changed:
+            shown = "; ".join(changed[:6]) + ("; ..." if len(changed) > 6 else "")
+            raise ResultsError(
+                f"{self.path} holds results of other settings ({shown}): use overwrite=true to "
+                "replace them, or another results_dir"
+            )
+
+    def _read_journal(self):
+        if not self.journal.exists():
+            return {}
+        with self.journal.open(encoding="utf-8", newline="", errors="replace") as file:
+            lines = list(file)
+        records = [_unsealed(line) for line in lines]
+        kept = [line for line, record in zip(lines, records, strict=True) if record is not None]
+        self.dropped = len(lines) - len(kept)
+        if self.dropped:
+            write_atomic(self.journal, "".join(kept))
+        return {record["replicate"]: record for record in records if record is not None}
+
+    def append(self, record):
+        """Add a finished replicate; it is on disk when this returns."""
+        line = _sealed(record)
+        with self._explained(), self.journal.open("a", encoding="utf-8", newline="") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self.records[record["replicate"]] = json.loads(json.dumps(record))
+
+    def write_manifest(self, status, **blocks):
+        """Write manifest.json; `started` is kept from the first run into this folder."""
+        settings = json.dumps(self.settings, sort_keys=True)
+        content = {
+            "status": status,
+            "updated": _now(),
+            "replicates_done": len(self.records),
+            "settings": self.settings,
+            "settings_digest": hashlib.sha256(settings.encode()).hexdigest(),
+            "code": code_version(),
+            "environment": environment(),
+            **blocks,
+        }
+        with self._explained():
+            write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
+
+    def write_tables(self, n_replicates):
+        """Write the four tables from the first `n_replicates` replicates of the journal."""
+        records = [self.records[r] for r in sorted(self.records) if r < n_replicates]
+        with self._explained():
+            for name, columns in COLUMNS.items():
+                rows = [row for record in records for row in record[name]]
+                table = pd.DataFrame(rows, columns=columns, dtype=object)
+                write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
+
+
+class _Explained:
+    """Turns an OSError into one line that says what to do."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, OSError):
+            raise ResultsError(
+                f"cannot write results in {self.path}: {error.strerror or error}; finished "
+                "replicates are kept: free space or choose a writable results_dir, then run again"
+            ) from error
+        return False

@@ -1,0 +1,140 @@
+"""A run: replicates of draw, tune, refit, score; in parallel, resumable, one row each."""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from tqdm import tqdm
+
+from mpmtl.errors import ResultsError
+from mpmtl.metrics import evaluate
+from mpmtl.results import RunFolder
+from mpmtl.streams import stream
+from mpmtl.terminal import card, forecast_line, plan_line, worst_statement
+from mpmtl.tuning import as_row, cross_validate, edges, prepare
+
+WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
+
+
+def run_replicate(run, replicate):
+    """Draw, tune, refit and score one replicate.
+
+    Returns
+    -------
+    dict
+        The journal record: rows of the four tables, the privacy statement and the edges.
+    """
+    started = time.perf_counter()
+    train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
+    budget = run.budget(train.n_tasks)
+    problem = prepare(train, run.tuning, run.method.loss_average, run.seed, replicate)
+    candidates = run.method.candidates(run.tuning, problem.scales)
+
+    def noise(fold):
+        return stream(run.seed, "noise", replicate, fold)
+
+    scores = np.full(len(candidates), np.nan)
+    if len(candidates) > 1:
+        scores = cross_validate(run.method, problem, candidates, budget, noise)
+    best = int(np.argmin(scores)) if len(candidates) > 1 else 0
+    chosen, trace = candidates[best], []
+    fits = run.method.fit(
+        problem.datafit, problem.start, [chosen], budget, noise("refit"), trace
+    )
+    ((_, W),) = fits
+    metrics = evaluate(test, W[0])
+    main = next(iter(metrics))
+    metrics[f"{main}_stl"] = evaluate(test, problem.start)[main]
+    return {
+        "replicate": replicate,
+        "replicates": [
+            {"dataset": run.dataset.name, "method": run.method.name,
+             "privacy": run.mechanism.name, "epsilon": budget.epsilon, "delta": budget.delta,
+             "replicate": replicate, "metric": metric, "value": value, **as_row(chosen)}
+            for metric, value in metrics.items()
+        ],
+        "cv": [
+            {"replicate": replicate, "candidate": k, **as_row(candidate),
+             "score": None if np.isnan(score) else score, "chosen": k == best}
+            for k, (candidate, score) in enumerate(zip(candidates, scores, strict=True))
+        ],
+        "trace": _trace_rows(run, replicate, chosen, budget, trace),
+        "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
+        "privacy": run.method.state(chosen, budget, train.n_features).as_dict(),
+        "edges": edges(chosen, candidates),
+    }
+
+
+def _trace_rows(run, replicate, chosen, budget, trace):
+    if not trace:
+        return []
+    rounds = budget.of_rounds(chosen)
+    return [
+        {"replicate": replicate, "round": t, budget.mechanism.budget_name: eps,
+         "noise_norm": noise, "signal_norm": signal}
+        for t, (eps, (noise, signal)) in enumerate(zip(rounds, trace, strict=True), start=1)
+    ]
+
+
+def execute(run, out=None):
+    """Carry out a run, or what is left of it, and print its plan and its card.
+
+    Returns
+    -------
+    Path
+        The folder with the results.
+    """
+    out = out or sys.stdout
+    path = Path(run.results_dir) / run.folder
+    with RunFolder(path, run.settings, run.overwrite) as folder:
+        todo = [r for r in range(run.n_replicates) if r not in folder.records]
+        if folder.dropped:
+            print(f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
+                  file=out)
+        print(plan_line(run, len(todo)), file=out, flush=True)
+        if todo:
+            folder.write_manifest("running")
+            _run_all(run, folder, todo, out)
+        folder.write_tables(run.n_replicates)
+        records = [folder.records[r] for r in range(run.n_replicates)]
+        folder.write_manifest("complete", **_summary(records))
+        print(card(run, records, path), file=out, flush=True)
+    return path
+
+
+def _run_all(run, folder, todo, out):
+    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
+    n_jobs = max(1, min(cpu_count() if run.n_jobs < 0 else run.n_jobs, len(todo)))
+    values = []
+    with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
+        for attempt in range(WORKER_RETRIES + 1):
+            left = [r for r in todo if r not in folder.records]
+            jobs = (delayed(run_replicate)(run, r) for r in left)
+            try:
+                for record in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs):
+                    folder.append(record)
+                    main = record["replicates"][0]
+                    values.append(main["value"])
+                    if len(values) == 1:
+                        seconds = record["timing"][0]["seconds"] * len(todo) / n_jobs
+                        bar.write(forecast_line(seconds, n_jobs), file=out)
+                    bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
+                    bar.update()
+                return
+            except TerminatedWorkerError as error:
+                if attempt == WORKER_RETRIES:
+                    raise ResultsError(
+                        f"a worker process of {run.label} was killed {attempt + 1} times (out of "
+                        "memory?): use fewer n_jobs and run again; finished replicates are kept"
+                    ) from error
+
+
+def _summary(records):
+    """Blocks of the manifest that need finished replicates."""
+    return {
+        "seconds_in_replicates": sum(r["timing"][0]["seconds"] for r in records),
+        "privacy": worst_statement(records),
+    }

@@ -1,0 +1,1 @@
+"""Solvers: batched proximal rounds (Algorithms 2 and 3) and separate tasks."""

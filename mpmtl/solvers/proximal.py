@@ -1,0 +1,216 @@
+"""Accelerated proximal rounds for a batch of candidates: Algorithms 2 and 3 and their non-private
+relatives are one loop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpmtl.errors import require
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Settings of a batch of B candidates; each array has shape (B,).
+
+    Attributes
+    ----------
+    lam : ndarray
+        Regularisation lambda >= 0.
+    n_rounds : ndarray of int
+        T, in descending order.
+    accelerated, strongly_convex : ndarray of bool
+        How beta_t is chosen.
+    mu : float
+        Strong convexity added to the loss of strongly convex candidates.
+    lipschitz : float
+        L of the loss without mu; the step is eta = 1/(L + mu), and 1/L for convex candidates.
+    K : ndarray
+        Clipping norm; inf for none.
+    """
+
+    lam: np.ndarray
+    n_rounds: np.ndarray
+    accelerated: np.ndarray
+    strongly_convex: np.ndarray
+    K: np.ndarray
+    mu: float
+    lipschitz: float
+
+    def __post_init__(self):
+        require((self.n_rounds >= 1).all(), f"n_rounds = {self.n_rounds.min()}: at least 1 needed")
+        require((np.diff(self.n_rounds) <= 0).all(), "n_rounds must not ascend within a batch")
+        require((self.K > 0).all(), f"K = {self.K.min()} must be above 0")
+        require((self.lam >= 0).all(), f"lambda = {self.lam.min()} must be at least 0")
+
+    @property
+    def curvature(self):
+        """mu of each candidate: 0 for convex ones."""
+        return np.where(self.strongly_convex, self.mu, 0.0)
+
+    @property
+    def eta(self):
+        """Step size 1/L."""
+        return 1 / (self.lipschitz + self.curvature)
+
+    def momentum(self, age):
+        """beta_t: 0 (basic), (t-1)/(t+2), or (1 - sqrt(mu/L))/(1 + sqrt(mu/L)); Section 3.5.
+
+        `age` is t, counted from the last restart.
+        """
+        root = np.sqrt(self.curvature * self.eta)
+        strongly = (1 - root) / (1 + root)
+        beta = np.where(self.strongly_convex, strongly, (age - 1) / (age + 2))
+        return np.where(self.accelerated, beta, 0.0)
+
+
+def clip_norms(W, K):
+    """Scale each model to a norm of at most K: w / max(1, ||w||/K) (step 3 of Algorithm 1).
+
+    W has shape (B, m, d), K shape (B,).
+    """
+    norms = np.sqrt(np.einsum("bmd,bmd->bm", W, W))
+    return W * (1 / np.maximum(1, norms / K[:, None]))[:, :, None]
+
+
+def proximal_rounds(
+    datafit,
+    penalty,
+    W0,
+    rounds,
+    release: Callable | None = None,
+    clip="models",
+    negative="abs",
+    restart=False,
+):
+    r"""Yield :math:`\hat W^{(t)}`, t = 1, 2, ..., for the candidates that have a round t.
+
+    .. math::
+        \tilde w_i &= w_i / \max(1, \|w_i\| / K) && \text{(clip)} \\
+        \Sigma &= \tilde W \tilde W' + E && \text{(release)} \\
+        \hat W &= M(\Sigma) \tilde W && \text{(project)} \\
+        Z &= \hat W + \beta_t (\hat W - \hat W^{\text{prev}}) && \text{(accelerate)} \\
+        W &= Z - \eta \nabla L(Z) && \text{(gradient step)}
+
+    Parameters
+    ----------
+    datafit : SquaredLoss or LogisticLoss
+    penalty : TraceNorm, GroupL1 or L1
+    W0 : ndarray, shape (m, d) or (B, m, d)
+        Start, models as rows.
+    rounds : Rounds
+    release : callable, optional
+        ``release(t, Sigma)`` returns the released covariance of round t for the candidates still
+        running (the first ``len(Sigma)`` of the batch). Without it the proximal operator of the
+        penalty is applied exactly and nothing is protected.
+    clip : {"models", "covariance"}
+        Clip the models themselves (the paper), or only inside the covariance. Both protect alike.
+    negative : {"abs", "clip"}
+        What the root does with negative eigenvalues of a noisy covariance.
+    restart : bool
+        Restart the momentum when it points uphill (for solving to the optimum).
+
+    Yields
+    ------
+    ndarray, shape (b, m, d)
+        A fresh array each round.
+
+    References
+    ----------
+    Algorithms 2 and 3 of the paper; Ji and Ye (2009); Liu, Ji, Ye (2009); restart:
+    O'Donoghue and Candes (2015).
+    """
+    B = len(rounds.lam)
+    W = np.broadcast_to(W0, (B, *datafit.shape))
+    eta, mu = rounds.eta, rounds.curvature
+    threshold = eta * rounds.lam
+    clipping = bool(np.isfinite(rounds.K).any())
+    age = np.ones(B)
+    previous = clip_norms(W, rounds.K) if clipping else W
+    Z = None
+    for t in range(1, int(rounds.n_rounds[0]) + 1):
+        b = int(np.searchsorted(-rounds.n_rounds, -t, side="right"))  # n_rounds >= t
+        W = W[:b]
+        W_tilde = clip_norms(W, rounds.K[:b]) if clipping else W
+        source = W_tilde if clip == "models" else W
+        if release is None:
+            W_hat = penalty.prox(source, threshold[:b])
+        else:
+            Sigma = release(t, penalty.covariance(W_tilde))
+            W_hat = penalty.apply(source, penalty.projection(Sigma, threshold[:b], negative))
+        yield W_hat
+        step = W_hat - previous[:b]
+        if restart and Z is not None:
+            uphill = np.einsum("bmd,bmd->b", Z[:b] - W_hat, step) > 0
+            age[:b][uphill] = 1
+        step *= rounds.momentum(age)[:b, None, None]
+        step += W_hat
+        Z, previous = step, W_hat
+        W = datafit.gradient(Z)
+        if mu.any():
+            W += mu[:b, None, None] * Z
+        W *= -eta[:b, None, None]
+        W += Z
+        age += 1
+
+
+def duality_gap(datafit, penalty, lam, W, mu=0.0):
+    r"""Relative duality gap of W for min_W L(W) + lam Omega(W) (+ mu/2 ||W||_F^2).
+
+    With G = grad L(W) and, for mu = 0, s = min(1, lam/Omega^*(G)),
+
+    .. math:: \text{gap} = \frac{P(W) + L^*(s\theta)}{P(W)},
+        \quad P(W) = L(W) + \lambda\Omega(W), \quad \theta_i = \nabla_z L_i(X_i w_i)
+
+    and for mu > 0 the conjugate of the penalty, ||prox_{lam Omega}(G)||_F^2 / (2 mu), is added and
+    the ridge term joins the primal value.
+
+    Parameters
+    ----------
+    W : ndarray, shape (B, m, d)
+    lam : ndarray, shape (B,)
+
+    Returns
+    -------
+    ndarray, shape (B,)
+    """
+    primal = datafit.value(W).sum(axis=1) + lam * penalty.value(W)
+    G = datafit.gradient(W)
+    if mu > 0:
+        scale = np.ones(len(W))
+        primal = primal + 0.5 * mu * (W**2).sum(axis=(1, 2))
+        dual = -datafit.conjugate(W, scale) - (penalty.prox(G, lam) ** 2).sum(axis=(1, 2)) / (2 * mu)
+    else:
+        norm = penalty.dual_norm(G)
+        scale = np.minimum(1, lam / np.where(norm > 0, norm, 1))
+        dual = -datafit.conjugate(W, scale)
+    return (primal - dual) / np.maximum(primal, np.finfo(float).tiny)
+
+
+def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0, check_every=10):
+    """Minimise L(W) + lam Omega(W) until the relative duality gap is at most tol.
+
+    Returns
+    -------
+    W : ndarray, shape (m, d)
+    gap : float
+        The gap reached; above tol if max_rounds came first.
+    n_rounds : int
+    """
+    lam = np.atleast_1d(float(lam))
+    rounds = Rounds(
+        lam=lam,
+        n_rounds=np.array([max_rounds]),
+        accelerated=np.array([True]),
+        strongly_convex=np.array([mu > 0]),
+        K=np.array([np.inf]),
+        mu=mu,
+        lipschitz=datafit.lipschitz(),
+    )
+    start = np.zeros(datafit.shape) if W0 is None else W0
+    for t, W in enumerate(proximal_rounds(datafit, penalty, start, rounds, restart=True), start=1):
+        if t % check_every == 0 or t == max_rounds:
+            gap = float(duality_gap(datafit, penalty, lam, W, mu)[0])
+            if gap <= tol:
+                break
+    return W[0], gap, t

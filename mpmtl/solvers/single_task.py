@@ -1,0 +1,86 @@
+"""Separate tasks (STL): exact ridge paths."""
+
+from functools import singledispatch
+
+import numpy as np
+from scipy.special import expit
+
+from mpmtl.datafits import LogisticLoss, SquaredLoss
+
+
+@singledispatch
+def ridge_path(datafit, lams):
+    r"""argmin_w L_i(w) + (lambda/2) ||w||^2 for each task and each lambda.
+
+    Squared loss: one eigendecomposition of each Gram matrix serves the whole path (lambda = 0
+    gives the solution of least norm). Logistic loss: Newton's method, warm started along the path
+    from the largest lambda down.
+
+    Parameters
+    ----------
+    datafit : SquaredLoss or LogisticLoss
+    lams : array_like, shape (B,)
+
+    Returns
+    -------
+    ndarray, shape (B, m, d)
+    """
+    raise TypeError(f"no ridge path for {type(datafit).__name__}")
+
+
+@ridge_path.register
+def _(datafit: SquaredLoss, lams):
+    lams = np.asarray(lams, dtype=float)
+    values, Q = np.linalg.eigh(datafit.weight[:, None, None] * datafit.gram)
+    rotated = np.einsum("mdk,md->mk", Q, datafit.weight[:, None] * datafit.xty)
+    floor = values[:, -1:] * values.shape[1] * np.finfo(float).eps
+    values = np.where(values > floor, values, 0)
+    denominator = values + lams[:, None, None]
+    inside = denominator > 0
+    coefficients = np.where(inside, rotated / np.where(inside, denominator, 1), 0)
+    return np.einsum("mdk,bmk->bmd", Q, coefficients)
+
+
+@ridge_path.register
+def _(datafit: LogisticLoss, lams):
+    lams = np.asarray(lams, dtype=float)
+    m, d = datafit.shape
+    W = np.zeros((len(lams), m, d))
+    for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
+        w = np.zeros(d)
+        for k in np.argsort(-lams, kind="stable"):
+            w = _newton(X, y, c, lams[k], w)
+            W[k, i] = w
+    return W
+
+
+def _newton(X, y, c, lam, w, tol=1e-9, max_steps=100):
+    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w||^2, started at w."""
+
+    def objective(margin, w):
+        return c * np.logaddexp(0, -margin).sum() + 0.5 * lam * (w @ w)
+
+    margin = y * (X @ w)
+    value = objective(margin, w)
+    for _ in range(max_steps):
+        p = expit(-margin)
+        gradient = lam * w - c * (X.T @ (y * p))
+        hessian = (X.T * (c * p * (1 - p))) @ X
+        ridge = lam if lam > 0 else 1e-12 * max(np.trace(hessian), 1e-300)
+        hessian[np.diag_indices_from(hessian)] += ridge
+        direction = np.linalg.solve(hessian, gradient)
+        decrement = gradient @ direction
+        if decrement <= tol**2 * max(1.0, value):
+            break
+        step = 1.0
+        while True:
+            trial = w - step * direction
+            trial_margin = y * (X @ trial)
+            trial_value = objective(trial_margin, trial)
+            if trial_value <= value - 0.25 * step * decrement or step < 1e-8:
+                break
+            step /= 2
+        if trial_value >= value:
+            break
+        w, margin, value = trial, trial_margin, trial_value
+    return w

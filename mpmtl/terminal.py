@@ -1,0 +1,132 @@
+"""What a user sees of a run on the terminal: the plan, the forecast and the closing card."""
+
+import math
+import textwrap
+from collections import Counter
+
+import numpy as np
+
+from mpmtl.methods import Scales
+from mpmtl.privacy.statements import CAVEATS
+
+WIDTH = 96
+
+
+def duration(seconds):
+    """Seconds as a person would say them."""
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _budget_words(run):
+    if run.method.name == "stl":
+        return "tasks kept separate"
+    if not math.isfinite(run.epsilon):
+        return "no privacy"
+    word = "claimed" if run.mechanism.name == "wishart" else "proved"
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {word} per task"
+
+
+def plan_line(run, n_todo):
+    """What the run will do: data x method, budget, replicates x folds x candidates."""
+    unit = Scales(1.0, np.ones((1, 1)), 1.0)
+    n_candidates = len(run.method.candidates(run.tuning, unit))
+    tuning = f"{run.tuning.folds} folds x {n_candidates} candidates"
+    if n_candidates == 1:
+        tuning = "1 candidate, no cross-validation"
+    done = run.n_replicates - n_todo
+    resumed = f" ({done} of {run.n_replicates} already done)" if done else ""
+    return f"{run.label}, {_budget_words(run)}: {n_todo} replicates x {tuning}{resumed}"
+
+
+def forecast_line(seconds, n_jobs):
+    return f"  about {duration(seconds)} on {n_jobs} process{'es' if n_jobs > 1 else ''}"
+
+
+def worst_statement(records):
+    """The replicate's privacy statement that proves least (settings differ by replicate)."""
+    def weakness(record):
+        proved = record["privacy"]["proved"]
+        return (proved["epsilon"], proved["delta"]) if proved else (math.inf, 1.0)
+
+    return max(records, key=weakness)["privacy"]
+
+
+def _values(records, metric):
+    return np.array([row["value"] for record in records for row in record["replicates"]
+                     if row["metric"] == metric])
+
+
+def _plus_minus(values):
+    if len(values) == 1:
+        return f"{values[0]:.4f} (one replicate)"
+    return f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
+
+
+def _settings(records):
+    """Chosen settings: the most frequent value of each, or the median of a continuous one."""
+    rows = [record["replicates"][0] for record in records]
+    words = []
+    for key in ("penalty", "n_rounds", "accelerated", "strongly_convex"):
+        values = [row[key] for row in rows if row[key] is not None]
+        if values:
+            value, count = Counter(values).most_common(1)[0]
+            share = f" ({100 * count / len(rows):.0f} %)" if count < len(rows) else ""
+            words.append(f"{'T' if key == 'n_rounds' else key} = {value}{share}")
+    for key in ("lam", "K"):
+        values = [row[key] for row in rows if row[key] is not None]
+        if values:
+            words.append(f"{'lambda' if key == 'lam' else key} = {np.median(values):.3g}"
+                         + (" (median)" if len(set(values)) > 1 else ""))
+    return ", ".join(words)
+
+
+def _guarantee(block):
+    if block is None:
+        return "nothing"
+    return f"({block['epsilon']:.4g}, {block['delta']:.4g}): {block['basis']}"
+
+
+def card(run, records, path):
+    """Closing card: result against STL, settings, both guarantees, caveats, files."""
+    metric = records[0]["replicates"][0]["metric"]
+    values, stl = _values(records, metric), _values(records, f"{metric}_stl")
+    statement = worst_statement(records)
+    lines = [
+        (metric, f"{_plus_minus(values)}  mean +- sd over {len(records)} replicates"),
+        ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
+    ]
+    if run.method.name != "stl":
+        better = values < stl if metric == "nmse" else values > stl
+        lines.append(("difference", f"{_plus_minus(values - stl)}  better than stl in "
+                      f"{int(better.sum())} of {len(records)}"))
+    if metric == "nmse":
+        lines.append(("pooled", f"{_plus_minus(_values(records, 'nmse_pooled'))}  nmse_pooled"))
+    left_out = _values(records, "tasks_left_out")
+    if left_out.any():
+        lines.append(("left out", f"up to {left_out.max():.0f} tasks, on whose test part "
+                      f"{metric} is not defined"))
+    lines.append(("settings", _settings(records)))
+    at_edge = Counter(key for record in records for key in record["edges"])
+    for key, count in at_edge.items():
+        lines.append(("edge", f"{key} is at the edge of its grid in {count} of {len(records)} "
+                      "replicates: widen it"))
+    lines += [
+        ("unit", f"a {statement['unit']}; neighbours {statement['relation']}"),
+        ("claimed", _guarantee(statement["claimed"])),
+        ("proved", _guarantee(statement["proved"])),
+    ]
+    lines += [("note", note) for note in statement["notes"]]
+    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in statement["caveats"]]
+    lines.append(("files", str(path)))
+    title = f"{run.label}, {_budget_words(run)}"
+    return "\n".join([title, "-" * min(len(title), WIDTH), *map(_line, lines)])
+
+
+def _line(item):
+    name, text = item
+    return textwrap.fill(text, WIDTH, initial_indent=f"{name:<11} ", subsequent_indent=" " * 12,
+                         break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,201 @@
+"""Candidate grids and 5-fold cross-validation: one setting, shared by all tasks."""
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from mpmtl.data.tasks import assign_folds
+from mpmtl.datafits import datafit_for
+from mpmtl.errors import require
+from mpmtl.methods import Scales
+from mpmtl.metrics import heldout_error
+from mpmtl.solvers.single_task import ridge_path
+from mpmtl.streams import stream
+
+
+GRIDS = (
+    "ridge", "lam", "n_rounds", "path_rounds", "accelerated", "strongly_convex", "alpha", "Q", "K"
+)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Grids of the hyper-parameters; every combination is a candidate.
+
+    Parameters
+    ----------
+    folds : int
+        Folds of the cross-validation, which is left out where there is one candidate only.
+    ridge : tuple of float
+        l2 penalties of the STL models, in units of the Lipschitz constant L.
+    lam : tuple of float
+        lambda, in units of the smallest lambda that gives W = 0 (``lam_unit="max"``) or as it is
+        (``"absolute"``).
+    n_rounds, path_rounds : tuple of int
+        T of the private and of the non-private methods.
+    accelerated, strongly_convex : tuple of bool
+        Forms of the private methods.
+    alpha, Q : tuple of float or "theory"
+        Allocation over rounds for convex and strongly convex forms.
+    K : tuple of float
+        Clipping norm, in units of the median norm of the STL models (``K_unit="median"``) or as
+        it is (``"absolute"``).
+    """
+
+    name: str
+    folds: int
+    ridge: tuple
+    lam: tuple
+    n_rounds: tuple
+    path_rounds: tuple
+    accelerated: tuple
+    strongly_convex: tuple
+    alpha: tuple
+    Q: tuple
+    K: tuple
+    lam_unit: str = "max"
+    K_unit: str = "median"
+    stratified: bool = True
+
+    def __post_init__(self):
+        for key in GRIDS:
+            value = getattr(self, key)
+            single = isinstance(value, str | int | float)
+            values = (value,) if single else tuple(value)
+            require(len(values) > 0, f"tuning.{key} is empty: give at least one value")
+            object.__setattr__(self, key, values)
+        self._check("ridge", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
+        self._check("lam", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
+        self._check("K", lambda v: v > 0 and np.isfinite(v), "finite and above 0")
+        whole = "a whole number of at least 1"
+        self._check("n_rounds", lambda v: v >= 1 and v == int(v), whole)
+        self._check("path_rounds", lambda v: v >= 1 and v == int(v), whole)
+        self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
+        self._check("Q", lambda v: v == "theory" or 0 < v < np.inf, "above 0 or theory")
+        require(self.folds >= 2, f"tuning.folds = {self.folds}: use at least 2")
+        require(self.lam_unit in ("max", "absolute"),
+                f"tuning.lam_unit = {self.lam_unit}: use max or absolute")
+        require(self.K_unit in ("median", "absolute"),
+                f"tuning.K_unit = {self.K_unit}: use median or absolute")
+
+    @property
+    def cross_validated(self):
+        """Whether there is anything to choose from."""
+        return any(len(getattr(self, key)) > 1 for key in GRIDS)
+
+    def _check(self, key, allowed, rule):
+        for value in getattr(self, key):
+            try:
+                ok = allowed(value)
+            except (TypeError, ValueError):
+                ok = False
+            require(ok, f"tuning.{key} = {value} must be {rule}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training data of a replicate, ready for tuning.
+
+    Attributes
+    ----------
+    datafit : loss of all training samples
+    parts : list of losses of each fold's samples; empty without cross-validation
+    variance : ndarray, shape (m,)
+        Variance of each task's training targets.
+    fold_starts : list of ndarray, shape (m, d)
+        STL models of each fold's training part, W^(0) of its fits.
+    start : ndarray, shape (m, d)
+        STL models of all training samples.
+    scales : Scales
+    """
+
+    datafit: object
+    parts: list
+    variance: np.ndarray
+    fold_starts: list
+    start: np.ndarray
+    scales: Scales
+
+    def training_part(self, fold):
+        others = [part for k, part in enumerate(self.parts) if k != fold]
+        return type(self.datafit).merged(others)
+
+
+def prepare(train, tuning, loss_average, seed, replicate):
+    """Losses of the folds, and STL with the ridge penalty chosen by cross-validation."""
+    datafit = datafit_for(train, loss_average)
+    lipschitz = datafit.lipschitz()
+    lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
+    variance = np.array([y.var() for y in train.y])
+    parts, paths, best = [], [], 0
+    if tuning.cross_validated:
+        rng = stream(seed, "folds", replicate)
+        labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
+        parts = [
+            datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average)
+            for k in range(tuning.folds)
+        ]
+        errors = []
+        for k, part in enumerate(parts):
+            training = type(datafit).merged([p for j, p in enumerate(parts) if j != k])
+            paths.append(ridge_path(training, lams))
+            errors.append(heldout_error(part, paths[-1], variance))
+        best = int(np.argmin(_mean_error(errors)))
+    start = ridge_path(datafit, lams[best : best + 1])[0]
+    zero = np.zeros((1, *datafit.shape))
+    scales = Scales(
+        lipschitz=lipschitz or 1.0,
+        gradient=datafit.gradient(zero)[0],
+        median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
+    )
+    return Problem(datafit, parts, variance, [path[best] for path in paths], start, scales)
+
+
+def _mean_error(errors):
+    """Mean over folds and tasks where the error is defined, shape (B,)."""
+    errors = np.stack(errors)
+    defined = np.isfinite(errors[:, :1]).all(axis=1)
+    require(defined.any(), "the held-out error is not defined on any task: all targets constant, "
+            "or one class in every fold")
+    return np.array([e[defined].mean() for e in errors.swapaxes(0, 1)])
+
+
+def cross_validate(method, problem, candidates, budget, noise):
+    """Mean held-out error of each candidate, shape (len(candidates),).
+
+    Parameters
+    ----------
+    noise : callable
+        ``noise(fold)`` gives the random stream of a fold's noise.
+    """
+    errors = np.full((len(problem.parts), len(candidates), problem.datafit.shape[0]), np.nan)
+    for k, part in enumerate(problem.parts):
+        training = problem.training_part(k)
+        fits = method.fit(training, problem.fold_starts[k], candidates, budget, noise(k))
+        for indices, W in fits:
+            errors[k, indices] = heldout_error(part, W, problem.variance)
+    return _mean_error(errors)
+
+
+#: Limits that no grid could pass: one round.
+NATURAL_LIMITS = {"n_rounds": 1}
+
+
+def edges(chosen, candidates):
+    """Names of the numeric settings whose chosen value is the first or last of its grid."""
+    found = []
+    alike = [c for c in candidates if c.penalty == chosen.penalty]
+    for key in (f.name for f in fields(chosen)):
+        value = getattr(chosen, key)
+        if isinstance(value, bool | str) or value is None:
+            continue
+        values = {getattr(c, key) for c in alike if getattr(c, key) is not None}
+        at_edge = value in (min(values), max(values)) and value != NATURAL_LIMITS.get(key)
+        if len(values) > 2 and at_edge:
+            found.append(key)
+    return found
+
+
+def as_row(candidate):
+    """A candidate as a row of a table."""
+    return asdict(candidate)
