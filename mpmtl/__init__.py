@@ -1,0 +1,37 @@
+"""mpmtl: private multi-task learning.
+
+The public names are loaded on first use, so that `mpmtl-run` can limit the threads of linear
+algebra before numpy is imported.
+"""
+
+from importlib import import_module
+
+_PUBLIC = {
+    "composition_bound": "mpmtl.privacy.budget",
+    "allocate": "mpmtl.privacy.budget",
+    "gaussian_mu": "mpmtl.privacy.budget",
+    "wishart_delta": "mpmtl.privacy.budget",
+    "Gaussian": "mpmtl.privacy.mechanisms",
+    "Laplace": "mpmtl.privacy.mechanisms",
+    "NoNoise": "mpmtl.privacy.mechanisms",
+    "TwoSidedWishart": "mpmtl.privacy.mechanisms",
+    "Wishart": "mpmtl.privacy.mechanisms",
+    "PrivacyCaveat": "mpmtl.privacy.statements",
+    "PrivacyStatement": "mpmtl.privacy.statements",
+    "InputError": "mpmtl.errors",
+    "MultiTaskData": "mpmtl.data",
+    "SingleTaskLearner": "mpmtl.estimators",
+    "MultiTaskLearner": "mpmtl.estimators",
+    "PrivateMultiTaskLearner": "mpmtl.estimators",
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name):
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mpmtl' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__():
+    return __all__

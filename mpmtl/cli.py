@@ -50,14 +50,13 @@ def explain(error):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         return unknown_choice(group, name, error.options)
     text = one_line(error)
-    named = re.search(r"Could not override '([^']+)'", text)
-    if named and "not in struct" in f"{text} {error.__cause__}" or "No match in the defaults" in text:
-        key = (named or re.search(r"'([^']+)'", text)).group(1)
-        near = get_close_matches(key, _known_keys(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "mpmtl-run --help lists the keys."
-        return f"unknown key {key!r}: {hint}"
     if error.__cause__ is not None:
-        text = f"{text} {one_line(error.__cause__)}"
+        text = f"{text}: {one_line(error.__cause__)}"
+    named = re.search(r"Could not override '([^']+)'", text)
+    if named and ("not in" in text or "No match" in text):
+        near = get_close_matches(named.group(1), _known_keys(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "mpmtl-run --help lists the keys."
+        return f"unknown key {named.group(1)!r}: {hint}"
     return text
 
 
@@ -65,19 +64,18 @@ def main():
     """Entry point of `mpmtl-run`; exit code 0, 1 (a job of a sweep failed), 2 (bad input)."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
-    failures, modes = [], set()
+    process, failures, modes, explained = os.getpid(), [], set(), set()
 
     def job(cfg):
-        name = None
         modes.add(HydraConfig.get().mode)
+        name = " ".join(HydraConfig.get().overrides.task)
         try:
-            run = build(cfg)
-            name = f"{run.label}, eps = {run.epsilon:g}"
-            execute(run)
+            explained.update(execute(build(cfg), explained=explained))
         except (InputError, ResultsError) as error:
-            failures.append((name or "this job", error))
             print(f"error: {error}", file=sys.stderr)
-            raise
+            failures.append((name, error))
+            if os.getpid() != process:  # a job sent elsewhere reports through its launcher
+                raise
 
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
     try:
@@ -86,13 +84,15 @@ def main():
         print("\nstopped: finished replicates are kept; the same command goes on from there",
               file=sys.stderr)
         sys.exit(130)
-    except (InputError, ResultsError):
-        if RunMode.MULTIRUN not in modes:
-            sys.exit(2)
-        print(f"{len(failures)} job(s) of the sweep failed; the others are done:", file=sys.stderr)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if modes:  # a job had started: this is a fault of the program, shown in full
+            raise
+        print(f"error: {explain(error)}", file=sys.stderr)
+        sys.exit(2)
+    if failures and RunMode.MULTIRUN in modes:
+        print(f"failed jobs of the sweep ({len(failures)}; all others are done):", file=sys.stderr)
         for name, error in failures:
             print(f"  {name}: {error}", file=sys.stderr)
         sys.exit(1)
-    except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
+    if failures:
         sys.exit(2)

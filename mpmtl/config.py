@@ -1,13 +1,14 @@
 """From a composed config to a `Run`: the only place that instantiates anything."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -15,6 +16,7 @@ from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget
 from mpmtl.privacy.mechanisms import NoNoise
 
+GROUPS = ("dataset", "method", "privacy", "tuning")
 #: Keys that say how a run is carried out, not what comes out of it.
 EXECUTION_KEYS = ("n_replicates", "n_jobs", "results_dir", "data_dir", "overwrite")
 
@@ -104,12 +106,11 @@ def build(cfg):
     """
     try:
         settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-        for key in ("dataset", "method", "privacy", "tuning"):
+        for key in GROUPS:
             require(isinstance(settings[key], dict), f"{key} = {settings[key]}: no such choice")
-        chosen = {
-            key: instantiate(settings.pop(key), _convert_="all")
-            for key in ("dataset", "method", "privacy", "tuning")
-        }
+        unknown = sorted(settings.keys() - {f.name for f in fields(Schema)})
+        require(not unknown, f"unknown key {', '.join(unknown)}: mpmtl-run --help lists the keys")
+        chosen = {key: _instantiated(key, settings.pop(key)) for key in GROUPS}
         recorded = OmegaConf.to_container(cfg, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(one_line(error)) from error
@@ -131,6 +132,27 @@ def build(cfg):
         epsilon=epsilon, delta=delta, settings=recorded,
         **{key: settings[key] for key in ("seed", *EXECUTION_KEYS)},
     )
+
+
+def _instantiated(group, values):
+    """The object of a config group, after a check of the values' types."""
+    target = get_class(values["_target_"]) if "_target_" in values else None
+    require(target is not None, f"{group} has no _target_: choose one of its configs by name")
+    for f in fields(target) if is_dataclass(target) else ():
+        kinds = get_args(f.type) or (f.type,)
+        simple = all(kind in (bool, int, float, str, NoneType) for kind in kinds)
+        if f.name in values and simple:
+            value = values[f.name]
+            allowed = (*kinds, int) if float in kinds else kinds
+            ok = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
+            names = " or ".join(_KIND_NAMES[kind] for kind in kinds)
+            require(ok, f"{group}.{f.name} = {value} must be {names}")
+    return instantiate(values, _convert_="all")
+
+
+_KIND_NAMES = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a word", NoneType: "null"
+}
 
 
 def _check_budget(method, mechanism, epsilon, delta):
@@ -157,7 +179,9 @@ def one_line(error):
     while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
         cause = cause.__cause__
     text = " ".join(str(cause).split())
-    return text.split(" full_key:")[0].split(" object_type=")[0]
+    for ending in (" full_key:", " object_type=", " See https:"):
+        text = text.split(ending)[0]
+    return text.replace("Error merging override ", "").replace("Error parsing override ", "")
 
 
 def unknown_choice(group, name, available):

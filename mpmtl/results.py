@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import zlib
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -156,8 +157,16 @@ class RunFolder:
     def __exit__(self, *exc):
         self._lock.release()
 
+    @contextmanager
     def _explained(self):
-        return _Explained(self.path)
+        """Turn an OSError into one line that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise ResultsError(
+                f"cannot write results in {self.path}: {error.strerror or error}; finished "
+                "replicates are kept: free space or choose a writable results_dir, then run again"
+            ) from error
 
     @property
     def journal(self):
@@ -168,19 +177,23 @@ class RunFolder:
         return self.path / "manifest.json"
 
     def _open(self):
-        if self.manifest_path.exists() and not self.overwrite:
-            self._check_manifest()
-        elif self.journal.exists():
-            self.journal.unlink()
+        self.started = _now()
+        if self.overwrite:
+            for path in (self.journal, self.manifest_path):
+                path.unlink(missing_ok=True)
         self.records = self._read_journal()
+        if self.records:  # without a finished replicate there is nothing to protect
+            self._check_manifest()
 
     def _check_manifest(self):
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
             old, code = manifest["settings"], manifest["code"]
-        except (ValueError, KeyError, TypeError):
+            self.started = manifest["started"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             raise ResultsError(
-                f"{self.manifest_path} is damaged: overwrite=true starts the run again"
+                f"{self.manifest_path} is missing or damaged, so the settings of the results beside "
+                "it are not known: overwrite=true starts the run again"
             ) from None
         changed = differences(old, self.settings)
         if code != code_version():
@@ -214,10 +227,11 @@ class RunFolder:
         self.records[record["replicate"]] = json.loads(json.dumps(record))
 
     def write_manifest(self, status, **blocks):
-        """Write manifest.json; `started` is kept from the first run into this folder."""
+        """Write manifest.json: settings, versions, times and the given blocks."""
         settings = json.dumps(self.settings, sort_keys=True)
         content = {
             "status": status,
+            "started": self.started,
             "updated": _now(),
             "replicates_done": len(self.records),
             "settings": self.settings,
@@ -237,21 +251,3 @@ class RunFolder:
                 rows = [row for record in records for row in record[name]]
                 table = pd.DataFrame(rows, columns=columns, dtype=object)
                 write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
-
-
-class _Explained:
-    """Turns an OSError into one line that says what to do."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if isinstance(error, OSError):
-            raise ResultsError(
-                f"cannot write results in {self.path}: {error.strerror or error}; finished "
-                "replicates are kept: free space or choose a writable results_dir, then run again"
-            ) from error
-        return False

@@ -79,13 +79,21 @@ def _trace_rows(run, replicate, chosen, budget, trace):
     ]
 
 
-def execute(run, out=None):
+def execute(run, out=None, explained=()):
     """Carry out a run, or what is left of it, and print its plan and its card.
+
+    Parameters
+    ----------
+    run : Run
+    out : file, optional
+        Default: standard output.
+    explained : collection of str
+        Codes of caveats that need not be explained again.
 
     Returns
     -------
-    Path
-        The folder with the results.
+    set of str
+        Codes of the caveats explained so far.
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
@@ -100,9 +108,10 @@ def execute(run, out=None):
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        folder.write_manifest("complete", **_summary(records))
-        print(card(run, records, path), file=out, flush=True)
-    return path
+        summary = _summary(records)
+        folder.write_manifest("complete", **summary)
+        print(card(run, records, path, explained), file=out, flush=True)
+    return set(explained) | set(summary["privacy"]["caveats"])
 
 
 def _run_all(run, folder, todo, out):

@@ -21,6 +21,10 @@ def duration(seconds):
     return f"{seconds / 3600:.1f} h"
 
 
+def _count(n, noun):
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
 def _budget_words(run):
     if run.method.name == "stl":
         return "tasks kept separate"
@@ -37,13 +41,17 @@ def plan_line(run, n_todo):
     tuning = f"{run.tuning.folds} folds x {n_candidates} candidates"
     if n_candidates == 1:
         tuning = "1 candidate, no cross-validation"
+    head = f"{run.label}, {_budget_words(run)}:"
+    if n_todo == 0:
+        return f"{head} all {_count(run.n_replicates, 'replicate')} already done"
     done = run.n_replicates - n_todo
     resumed = f" ({done} of {run.n_replicates} already done)" if done else ""
-    return f"{run.label}, {_budget_words(run)}: {n_todo} replicates x {tuning}{resumed}"
+    return f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}"
 
 
 def forecast_line(seconds, n_jobs):
-    return f"  about {duration(seconds)} on {n_jobs} process{'es' if n_jobs > 1 else ''}"
+    processes = "process" if n_jobs == 1 else "processes"
+    return f"  about {duration(seconds)} on {n_jobs} {processes}"
 
 
 def worst_statement(records):
@@ -62,7 +70,7 @@ def _values(records, metric):
 
 def _plus_minus(values):
     if len(values) == 1:
-        return f"{values[0]:.4f} (one replicate)"
+        return f"{values[0]:.4f}"
     return f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
 
 
@@ -85,18 +93,21 @@ def _settings(records):
 
 
 def _guarantee(block):
-    if block is None:
+    if block is None or block["delta"] >= 1:
         return "nothing"
     return f"({block['epsilon']:.4g}, {block['delta']:.4g}): {block['basis']}"
 
 
-def card(run, records, path):
-    """Closing card: result against STL, settings, both guarantees, caveats, files."""
+def card(run, records, path, explained=()):
+    """Closing card: result against STL, settings, both guarantees, caveats, files.
+
+    Caveats whose codes are in `explained` were printed in full before and are only named.
+    """
     metric = records[0]["replicates"][0]["metric"]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
     statement = worst_statement(records)
     lines = [
-        (metric, f"{_plus_minus(values)}  mean +- sd over {len(records)} replicates"),
+        (metric, f"{_plus_minus(values)}  mean +- sd over {_count(len(records), 'replicate')}"),
         ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
     ]
     if run.method.name != "stl":
@@ -120,7 +131,11 @@ def card(run, records, path):
         ("proved", _guarantee(statement["proved"])),
     ]
     lines += [("note", note) for note in statement["notes"]]
-    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in statement["caveats"]]
+    new = [code for code in statement["caveats"] if code not in explained]
+    known = [code for code in statement["caveats"] if code in explained]
+    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in new]
+    if known:
+        lines.append(("caveats", f"{', '.join(known)} (explained above)"))
     lines.append(("files", str(path)))
     title = f"{run.label}, {_budget_words(run)}"
     return "\n".join([title, "-" * min(len(title), WIDTH), *map(_line, lines)])

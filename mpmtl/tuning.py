@@ -70,6 +70,8 @@ class Tuning:
         whole = "a whole number of at least 1"
         self._check("n_rounds", lambda v: v >= 1 and v == int(v), whole)
         self._check("path_rounds", lambda v: v >= 1 and v == int(v), whole)
+        for key in ("accelerated", "strongly_convex"):
+            self._check(key, lambda v: isinstance(v, bool), "true or false")
         self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
         self._check("Q", lambda v: v == "theory" or 0 < v < np.inf, "above 0 or theory")
         require(self.folds >= 2, f"tuning.folds = {self.folds}: use at least 2")
@@ -117,8 +119,12 @@ class Problem:
     scales: Scales
 
     def training_part(self, fold):
-        others = [part for k, part in enumerate(self.parts) if k != fold]
-        return type(self.datafit).merged(others)
+        """Loss of all folds but one."""
+        return _merged_without(self.parts, fold)
+
+
+def _merged_without(parts, fold):
+    return type(parts[0]).merged([part for k, part in enumerate(parts) if k != fold])
 
 
 def prepare(train, tuning, loss_average, seed, replicate):
@@ -137,7 +143,7 @@ def prepare(train, tuning, loss_average, seed, replicate):
         ]
         errors = []
         for k, part in enumerate(parts):
-            training = type(datafit).merged([p for j, p in enumerate(parts) if j != k])
+            training = _merged_without(parts, k)
             paths.append(ridge_path(training, lams))
             errors.append(heldout_error(part, paths[-1], variance))
         best = int(np.argmin(_mean_error(errors)))

@@ -53,16 +53,18 @@ def locate(data_dir, name):
 
 
 def fetch(data_dir):
-    """Download every registered file that is not there yet; returns the paths."""
-    return [
-        Path(
-            pooch.retrieve(
-                url, known_hash=f"sha256:{sha256}", fname=Path(name).name,
-                path=Path(data_dir) / Path(name).parent, progressbar=False,
+    """Download every registered file that is missing or damaged; returns the paths."""
+    paths = []
+    for name, (url, sha256) in REGISTRY.items():
+        target = Path(data_dir) / name
+        try:
+            found = pooch.retrieve(
+                url, known_hash=f"sha256:{sha256}", fname=target.name, path=target.parent
             )
-        )
-        for name, (url, sha256) in REGISTRY.items()
-    ]
+        except (OSError, ValueError) as error:
+            raise InputError(f"{target} could not be fetched from {url}: {error}") from error
+        paths.append(Path(found))
+    return paths
 
 
 def read_mat(path, *names):

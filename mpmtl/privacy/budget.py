@@ -92,6 +92,12 @@ def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
     ----------
     Section 3.5 of the paper (privacy budget allocation), Theorem 6.
     """
+    alpha = 0.0 if Q is not None else alpha
+    return _allocate(float(epsilon), float(delta), int(n_rounds), float(alpha), Q).copy()
+
+
+@lru_cache(maxsize=4096)
+def _allocate(epsilon, delta, n_rounds, alpha, Q):
     require(epsilon > 0 and np.isfinite(epsilon), f"epsilon = {epsilon} must be finite and above 0")
     weights = round_weights(n_rounds, alpha, Q)
     # The plain sum is always allowed; a few units in the last place cover its rounding.
@@ -110,12 +116,16 @@ def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
 
 
 def _gaussian_delta(a, epsilon):
-    """delta(eps) of mu-GDP at a = mu/2 - eps/mu, without overflow or cancellation in mu."""
+    """delta(eps) of mu-GDP at a = mu/2 - eps/mu, rounded up.
+
+    In terms of a nothing overflows or cancels in mu; what the difference of the two terms can lose
+    to rounding is added, so that the true delta is not above.
+    """
     b = np.sqrt(a * a + 2 * epsilon)  # mu/2 + eps/mu
     tail = 0.5 * np.exp(-a * a / 2)
-    if a > 0:
-        return ndtr(a) - tail * erfcx(b / np.sqrt(2))
-    return tail * (erfcx(-a / np.sqrt(2)) - erfcx(b / np.sqrt(2)))
+    first = ndtr(a) if a > 0 else tail * erfcx(-a / np.sqrt(2))
+    second = tail * erfcx(b / np.sqrt(2))
+    return first - second + 8 * np.finfo(float).eps * (first + second)
 
 
 def _mu_of(a, epsilon):
@@ -162,13 +172,13 @@ def gaussian_mu(epsilon, delta):
     while _gaussian_delta(high, epsilon) < delta:
         high += step
         step *= 2
-    if low == high:
-        return float(_mu_of(low, epsilon))
     width = 1e-13 * max(1.0, -low)
-    root = bisect(lambda a: _gaussian_delta(a, epsilon) - delta, low, high, xtol=width, rtol=1e-15)
+    if low < high:
+        low = bisect(lambda a: _gaussian_delta(a, epsilon) - delta, low, high, xtol=width)
+    root = low
     while _gaussian_delta(root, epsilon) > delta:
         root -= width
-    return float(_mu_of(root, epsilon))
+    return float(_mu_of(root, epsilon) * (1 - 4 * np.finfo(float).eps))
 
 
 def wishart_delta(eps_t):

@@ -3,6 +3,7 @@
 from functools import singledispatch
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss
@@ -54,8 +55,12 @@ def _(datafit: LogisticLoss, lams):
     return W
 
 
-def _newton(X, y, c, lam, w, tol=1e-9, max_steps=100):
-    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w||^2, started at w."""
+def _newton(X, y, c, lam, w, tol=1e-13, max_steps=100):
+    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w||^2, started at w.
+
+    Stops when half the squared Newton decrement, which estimates how far the objective is above its
+    minimum, is below `tol` of the objective.
+    """
 
     def objective(margin, w):
         return c * np.logaddexp(0, -margin).sum() + 0.5 * lam * (w @ w)
@@ -65,12 +70,13 @@ def _newton(X, y, c, lam, w, tol=1e-9, max_steps=100):
     for _ in range(max_steps):
         p = expit(-margin)
         gradient = lam * w - c * (X.T @ (y * p))
-        hessian = (X.T * (c * p * (1 - p))) @ X
+        root = X * np.sqrt(c * p * (1 - p))[:, None]
+        hessian = root.T @ root
         ridge = lam if lam > 0 else 1e-12 * max(np.trace(hessian), 1e-300)
         hessian[np.diag_indices_from(hessian)] += ridge
-        direction = np.linalg.solve(hessian, gradient)
+        direction = cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), gradient)
         decrement = gradient @ direction
-        if decrement <= tol**2 * max(1.0, value):
+        if decrement <= 2 * tol * value:
             break
         step = 1.0
         while True:

@@ -1,0 +1,40 @@
+# mpmtl: every target sets up what it needs. `make help` lists them.
+VENV ?= .venv
+PYTHON ?= python3
+SCALE ?= standard
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
+
+$(BIN)/mpmtl-run: pyproject.toml
+	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] < (3, 14)' 2>/dev/null || \
+	  { echo "mpmtl needs Python 3.11 to 3.13: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,oracle]'
+	@touch $@
+
+install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl and its tests' tools
+
+run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-rank data
+	$(BIN)/mpmtl-run method=lr epsilon=0.1 scale=$(SCALE)
+
+smoke: install  ## every method on both synthetic data sets, 2 replicates, a minute
+	$(BIN)/mpmtl-run -m method=stl,mtl_lr,mtl_gs,lr,gs epsilon=0.1,1,10 dataset=low_rank,group_sparse scale=smoke
+
+data: install  ## fetch the real data sets into data/ (needs internet)
+	$(BIN)/python scripts/fetch_data.py
+
+test: install  ## lint and all tests but the slow statistical ones
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: install  ## all tests, the slow statistical ones included
+	$(BIN)/python -m pytest
+
+clean:  ## remove the virtual environment and caches (results stay)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help install run smoke data test test-full clean

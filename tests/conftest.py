@@ -1,0 +1,46 @@
+"""Shared fixtures. Real data are used where they are found and skipped with a reason elsewhere."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpmtl.data import MultiTaskData
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def vectors():
+    """Values written independently of this project."""
+    return json.loads((ROOT / "tests" / "vectors.json").read_text())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20201127)
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """Where the real data are: MPMTL_DATA_DIR, data/ or ../shared/data."""
+    places = [os.environ.get("MPMTL_DATA_DIR"), ROOT / "data", ROOT.parent / "shared" / "data"]
+    for place in places:
+        if place and (Path(place) / "school" / "school.mat").is_file():
+            return str(place)
+    pytest.skip("real data not found: run `make data` or set MPMTL_DATA_DIR")
+
+
+def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):
+    """Small ragged tasks with unequal sample sizes."""
+    sizes = rng.integers(low, high + 1, m)
+    X = [rng.standard_normal((n, d)) for n in sizes]
+    W = rng.standard_normal((m, d))
+    y = [rows @ w + 0.3 * rng.standard_normal(len(rows)) for rows, w in zip(X, W, strict=True)]
+    if kind == "binary":
+        y = [np.where(np.arange(len(t)) == 0, 1, np.where(np.arange(len(t)) == 1, -1, np.sign(t)))
+             for t in y]
+    return MultiTaskData.checked(X, y, kind)

@@ -1,0 +1,205 @@
+"""Noise: its moments, its distribution, what it does to M, and what each mechanism states."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mpmtl import Gaussian, InputError, Laplace, NoNoise, TwoSidedWishart, Wishart
+from mpmtl.penalties import GroupL1, TraceNorm
+from mpmtl.privacy.mechanisms import wishart_diagonal_delta
+
+MECHANISMS = [Wishart(), TwoSidedWishart(), Gaussian(), Laplace()]
+CASES = [(mech, view) for mech in MECHANISMS for view in mech.views]
+
+
+def entries(mech, view, d):
+    """Mean and variance of the standard noise's diagonal and off-diagonal entries."""
+    nu = d + 1  # W_d(nu, I): mean nu I; var nu off the diagonal, 2 nu on it
+    return {
+        "wishart": (nu, 2 * nu, 0, nu),
+        "two_sided_wishart": (0, 4 * nu, 0, 2 * nu),
+        "gaussian": (0, 2, 0, 1),
+        "laplace": (0, 2, None, None),
+    }[mech.name]
+
+
+@pytest.mark.parametrize(("mech", "view"), CASES)
+def test_sample_mean_and_covariance(mech, view):
+    """All first and second moments within 5 standard errors (error probability < 1e-4)."""
+    rng, d, N = np.random.default_rng(1), 4, 20_000
+    draws = np.array([mech.draw(rng, d, view) for _ in range(N)])
+    if view == "full":
+        np.testing.assert_array_equal(draws, draws.swapaxes(1, 2))
+        rows, cols = np.triu_indices(d)
+        draws = draws[:, rows, cols]
+        diagonal = rows == cols
+    else:
+        diagonal = np.ones(d, dtype=bool)
+    mean_d, var_d, mean_o, var_o = entries(mech, view, d)
+    mean = np.where(diagonal, mean_d, 0 if mean_o is None else mean_o)
+    var = np.where(diagonal, var_d, 1 if var_o is None else var_o)
+    centred = draws - mean
+    error = centred.std(axis=0) / np.sqrt(N)
+    assert (np.abs(centred.mean(axis=0)) < 5 * error).all()
+    products = centred[:, :, None] * centred[:, None, :]  # distinct entries are uncorrelated
+    error = products.std(axis=0) / np.sqrt(N)
+    assert (np.abs(products.mean(axis=0) - np.diag(var)) < 5 * error).all()
+
+
+@pytest.mark.parametrize("view", ["full", "diagonal"])
+def test_wishart_diagonal_is_chi_square(view):
+    rng, d = np.random.default_rng(2), 5
+    draws = np.array([Wishart().draw(rng, d, view) for _ in range(4000)])
+    diagonal = draws[:, 2, 2] if view == "full" else draws[:, 2]
+    assert stats.kstest(diagonal, stats.chi2(d + 1).cdf).pvalue > 1e-4
+
+
+def test_wishart_noise_is_positive_semidefinite_and_two_sided_noise_is_not():
+    rng = np.random.default_rng(3)
+    one = [np.linalg.eigvalsh(Wishart().draw(rng, 5, "full"))[0] for _ in range(200)]
+    two = [np.linalg.eigvalsh(TwoSidedWishart().draw(rng, 5, "full"))[0] for _ in range(200)]
+    assert min(one) > 0
+    assert min(two) < 0
+
+
+def test_two_sided_wishart_in_one_dimension_is_laplace():
+    """The difference of two chi^2_2 variables is Laplace of scale 2."""
+    rng = np.random.default_rng(4)
+    draws = np.array([TwoSidedWishart().draw(rng, 1, "full")[0, 0] for _ in range(20_000)])
+    assert stats.kstest(draws, stats.laplace(scale=2).cdf).pvalue > 1e-4
+
+
+def two_sided_log_ratio_bound(eps):
+    """Log ratio of the 1-d density at shift K^2 = 1 for the noise scale of budget eps."""
+    scale = 2 * TwoSidedWishart().scale(np.array([eps]))[0]
+    x = np.linspace(-20, 20, 4001)
+    shifted = stats.laplace(scale=scale).logpdf(x - 1) - stats.laplace(scale=scale).logpdf(x)
+    return np.abs(shifted).max()
+
+
+def test_two_sided_wishart_never_spends_more_than_its_budget_in_one_dimension():
+    assert two_sided_log_ratio_bound(0.7) <= 0.7 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("mech", "view"), CASES)
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_projection_tends_to_the_identity_as_the_noise_grows(mech, view, shift, rng):
+    """Proposition 1: much noise, M -> I and the method is STL, with and without shift."""
+    d, threshold = 6, np.array([3.0])
+    penalty = TraceNorm() if view == "full" else GroupL1()
+    identity = np.eye(d) if view == "full" else np.ones(d)
+    W = rng.standard_normal((1, 8, d))
+    E = mech.draw(rng, d, view)
+    E = E + shift * mech.spectral_norm(d, view) * identity
+    distance = [
+        np.abs(penalty.projection(penalty.covariance(W) + s * E, threshold)[0] - identity).max()
+        for s in (1e4, 1e8, 1e12)
+    ]
+    assert distance[0] > distance[1] > distance[2]
+    assert distance[2] < 1e-3
+
+
+@pytest.mark.parametrize(("mech", "view"), CASES)
+def test_spectral_norm_is_the_unit_of_shift(mech, view):
+    """The stated unit is within a factor of 2 of the mean spectral norm of the noise."""
+    rng, d = np.random.default_rng(5), 30
+    norms = []
+    for _ in range(50):
+        E = mech.draw(rng, d, view)
+        norms.append(np.abs(np.linalg.eigvalsh(E) if view == "full" else E).max())
+    assert 0.5 < mech.spectral_norm(d, view) / np.mean(norms) < 2
+
+
+@pytest.mark.parametrize(("mech", "view"), CASES)
+def test_scale_calibrates_to_the_sensitivity(mech, view):
+    """Noise scales for K = 1 as the definitions state them."""
+    budget = np.array([0.5])
+    expected = {"wishart": 1.0, "two_sided_wishart": 2.0, "gaussian": 2.0, "laplace": 4.0}
+    assert mech.scale(budget)[0] == pytest.approx(expected[mech.name])
+
+
+@pytest.mark.parametrize(
+    ("d", "eps", "delta"),
+    [(30, 0.01, 2.0e-5), (30, 0.1, 2.1e-4), (30, 1, 3.2e-3), (30, 5, 0.070),
+     (5, 0.01, 0.0012), (5, 0.1, 0.013), (5, 1, 0.18), (5, 5, 0.88)],
+)
+def test_diagonal_profile_has_the_known_values(d, eps, delta):
+    assert wishart_diagonal_delta(eps, d) == pytest.approx(delta, rel=0.05)
+
+
+@pytest.mark.parametrize(("d", "eps"), [(2, 1.0), (5, 1.0), (30, 5.0)])
+def test_diagonal_profile_agrees_with_simulation(d, eps):
+    """Hockey-stick divergence of the pair by simulation, within 5 standard errors."""
+    rng, N = np.random.default_rng(6), 400_000
+    noise = stats.gamma((d + 1) / 2, scale=1 / eps)
+    x1 = 1 + noise.rvs(N, random_state=rng)
+    x2 = noise.rvs(N, random_state=rng)
+    loss = noise.logpdf(x1 - 1) + noise.logpdf(x2) - noise.logpdf(x1) - noise.logpdf(x2 - 1)
+    terms = np.maximum(0, -np.expm1(eps - loss))
+    assert abs(terms.mean() - wishart_diagonal_delta(eps, d)) < 5 * terms.std() / np.sqrt(N)
+
+
+def test_no_other_pair_of_models_is_worse_on_the_diagonal():
+    """Random and structured pairs never exceed K e_1 against K e_2 by more than 5 standard errors:
+    what the note of `gs` with Wishart noise rests on."""
+    rng, N, d, eps = np.random.default_rng(7), 100_000, 3, 1.0
+    noise = stats.gamma((d + 1) / 2, scale=1 / eps)
+    known = wishart_diagonal_delta(eps, d)
+    pairs = [(np.eye(3)[0], np.zeros(3)), (np.zeros(3), np.eye(3)[0]),
+             (np.eye(3)[0], np.array([0, 0.5, 0.5])), (np.array([0.5, 0.5, 0]), np.eye(3)[2])]
+    pairs += [tuple(rng.dirichlet([0.5] * 3, 2)) for _ in range(12)]
+    for p, q in pairs:  # squared entries of the two models, sums at most K^2 = 1
+        x = p + noise.rvs((N, d), random_state=rng)
+        loss = (noise.logpdf(x - p) - noise.logpdf(np.maximum(x - q, 0))).sum(axis=1)
+        loss[(x < q).any(axis=1)] = np.inf
+        terms = np.maximum(0, -np.expm1(eps - loss))
+        assert terms.mean() < known + 5 * terms.std() / np.sqrt(N)
+
+
+def statement(mech, view, eps=0.1, delta=1e-3, n_rounds=5, d=5):
+    return mech.state(eps, delta, mech.budgets(eps, delta, n_rounds), d, view)
+
+
+@pytest.mark.parametrize("view", ["full", "diagonal"])
+def test_wishart_is_claimed_and_proves_less(view):
+    block = statement(Wishart(), view)
+    eps_t = Wishart().budgets(0.1, 1e-3, 5)
+    assert (block.claimed.epsilon, block.claimed.delta) == (0.1, 1e-3)
+    assert block.proved.epsilon == pytest.approx(eps_t.sum())
+    assert block.proved.delta == pytest.approx(1 - np.exp(-eps_t.sum()))
+    assert "wishart-support" in block.caveats
+    assert bool(block.notes) == (view == "diagonal")
+
+
+@pytest.mark.parametrize("mech", [TwoSidedWishart(), Gaussian(), Laplace()])
+def test_proved_mechanisms_claim_nothing_beyond_their_proof(mech):
+    block = statement(mech, mech.views[-1])
+    assert block.claimed is None
+    assert (block.proved.epsilon, block.proved.delta) == (0.1, 1e-3)
+
+
+@pytest.mark.parametrize("mech", [*MECHANISMS, NoNoise()])
+def test_every_statement_names_unit_relation_and_caveats(mech):
+    block = statement(mech, mech.views[-1]).as_dict()
+    assert block["unit"] == "task"
+    assert "replace" in block["relation"]
+    assert block["adversary"]
+    protected = block["claimed"] or block["proved"]
+    assert bool(block["caveats"]) == bool(protected)
+
+
+def test_no_noise_states_no_protection():
+    block = statement(NoNoise(), "full")
+    assert block.claimed is None
+    assert block.proved is None
+
+
+def test_laplace_refuses_the_full_covariance(rng):
+    with pytest.raises(InputError, match="diagonal"):
+        Laplace().draw(rng, 3, "full")
+
+
+@pytest.mark.parametrize("shift", [-1.0, float("nan"), float("inf")])
+def test_impossible_shifts_are_refused(shift):
+    with pytest.raises(InputError, match="shift"):
+        Gaussian(shift=shift)
