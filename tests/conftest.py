@@ -44,3 +44,17 @@ def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):
         y = [np.where(np.arange(len(t)) == 0, 1, np.where(np.arange(len(t)) == 1, -1, np.sign(t)))
              for t in y]
     return MultiTaskData.checked(X, y, kind)
+
+
+TINY = ["dataset.m=12", "dataset.n=10", "dataset.d=4", "scale=smoke", "n_jobs=1"]
+
+
+def make_run(*overrides, tiny=True):
+    """A `Run` composed as the command line does it."""
+    from hydra import compose, initialize_config_dir
+
+    from mpmtl.config import build, register_schema
+
+    register_schema()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return build(compose("config", [*(TINY if tiny else []), *overrides]))

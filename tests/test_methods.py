@@ -1,0 +1,172 @@
+"""Methods: candidates, limits without and with much noise, and what is said about their privacy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_run, ragged_data
+
+from mpmtl import Gaussian, Laplace, NoNoise, TwoSidedWishart, Wishart, wishart_delta
+from mpmtl.datafits import datafit_for
+from mpmtl.methods import NO_BUDGET, Budget, Candidate, Proximal, Scales, SingleTask, theory_rate
+from mpmtl.penalties import penalty_named
+from mpmtl.solvers.proximal import solve
+from mpmtl.solvers.single_task import ridge_path
+from mpmtl.tuning import cross_validate, edges, prepare
+
+PRIVATE = [(Proximal("lr", "trace", private=True), mech)
+           for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Gaussian(shift=1.0))]
+PRIVATE += [(Proximal("gs", "l21", private=True), mech)
+            for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Laplace())]
+
+
+def fit_one(method, datafit, W0, candidate, budget, seed=0):
+    ((_, W),) = method.fit(datafit, W0, [candidate], budget, np.random.default_rng(seed))
+    return W[0]
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("name", ["trace", "l21"])
+@pytest.mark.parametrize("mech", [NoNoise(), Wishart(), TwoSidedWishart(), Gaussian()])
+def test_without_noise_the_private_method_is_its_relative(kind, name, mech, rng):
+    """privacy=none, or epsilon = 1e40, and no clipping: mtl_lr and mtl_gs."""
+    datafit = datafit_for(ragged_data(rng, 7, 4, kind))
+    lam = 0.05 * penalty_named(name).dual_norm(datafit.gradient(np.zeros((1, 7, 4))))[0]
+    private = Proximal("p", name, private=True, init="zero")
+    public = Proximal("q", name, private=False, init="zero")
+    candidate = Candidate(name, lam, 60, True, False, alpha=0.4, K=1e6)
+    budget = Budget(mech, 1e40, 1e-3)
+    zero = np.zeros(datafit.shape)
+    got = fit_one(private, datafit, zero, candidate, budget)
+    want = fit_one(public, datafit, zero, replace(candidate, K=None), NO_BUDGET)
+    np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["trace", "l21"])
+def test_many_rounds_reach_the_optimum(name, rng):
+    datafit = datafit_for(ragged_data(rng, 7, 4))
+    method = Proximal("mtl", name, private=False, init="zero")
+    zero = np.zeros(datafit.shape)
+    got = fit_one(method, datafit, zero, Candidate(name, 1.0, 5000, True, False), NO_BUDGET)
+    want, gap, _ = solve(datafit, penalty_named(name), 1.0, tol=1e-12)
+    assert gap <= 1e-12
+    np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "mech"), PRIVATE, ids=lambda x: x.name)
+def test_much_noise_gives_stl(method, mech, rng):
+    """Proposition 1: for epsilon -> 0, T = 1 returns the separate models it started from."""
+    datafit = datafit_for(ragged_data(rng, 7, 4))
+    W0 = ridge_path(datafit, [1.0])[0]
+    candidate = Candidate(method.penalty, 1.0, 1, False, False, alpha=0.0, K=100.0)
+    distance = [
+        np.abs(fit_one(method, datafit, W0, candidate, Budget(mech, eps, 1e-3)) - W0).max()
+        for eps in (1e-6, 1e-10, 1e-14)
+    ]
+    assert distance[2] < 1e-3
+    assert distance[2] < distance[0]
+
+
+@pytest.mark.parametrize(("method", "mech"), PRIVATE, ids=lambda x: x.name)
+@pytest.mark.parametrize("eps", [1e-6, 0.1, 1e40])
+def test_any_budget_gives_finite_models(method, mech, eps, rng):
+    datafit = datafit_for(ragged_data(rng, 5, 6))
+    W0 = ridge_path(datafit, [1.0])[0]
+    for accelerated, strongly in ((False, False), (True, False), (False, True), (True, True)):
+        rate = {"Q": 0.99} if strongly else {"alpha": 0.4}
+        candidate = Candidate(method.penalty, 1.0, 30, accelerated, strongly, K=1.0, **rate)
+        W = fit_one(method, datafit, W0, candidate, Budget(mech, eps, 1e-3))
+        assert np.isfinite(W).all()
+        assert np.linalg.norm(W, axis=1).max() <= 1.0 + 1e-6 + np.abs(W0).max()
+
+
+def test_candidates_that_run_together_get_the_same_as_alone(rng):
+    """A block of candidates equals one fit after the other, bit for bit in the noise they share."""
+    datafit = datafit_for(ragged_data(rng, 9, 5))
+    W0 = ridge_path(datafit, [1.0])[0]
+    run = make_run("method=lr", "tuning=standard")
+    unit = Scales(datafit.lipschitz(), datafit.gradient(np.zeros((1, 9, 5)))[0], 1.0)
+    candidates = run.method.candidates(run.tuning, unit)
+    budget = Budget(Wishart(), 1.0, 1e-3)
+    together = np.empty((len(candidates), 9, 5))
+    for indices, W in run.method.fit(datafit, W0, candidates, budget, np.random.default_rng(0)):
+        together[indices] = W
+    for index in range(0, len(candidates), 17):
+        alone = fit_one(run.method, datafit, W0, candidates[index], budget)
+        np.testing.assert_allclose(together[index], alone, rtol=1e-9, atol=1e-11)
+
+
+def test_paper_grid_spans_what_the_paper_tunes():
+    run = make_run("method=lr", "tuning=paper")
+    candidates = run.method.candidates(run.tuning, Scales(4.0, np.ones((2, 2)), 1.0))
+    assert len(candidates) == 13 * 7 * 4 * 2 * (5 + 5)
+    assert {c.n_rounds for c in candidates} == {1, 2, 5, 10, 20, 50, 100}
+    assert {c.alpha for c in candidates if not c.strongly_convex} == {-0.5, 0, 0.4, 1, 2}
+    assert all((c.alpha is None) == c.strongly_convex for c in candidates)
+
+
+def test_theory_rates():
+    assert theory_rate(False, False, 0.1) == 0
+    assert theory_rate(True, False, 0.1) == 0.4
+    assert theory_rate(False, True, 0.1) == pytest.approx(0.9**0.4)
+    assert theory_rate(True, True, 0.1) == pytest.approx((1 - 0.1**0.5) ** 0.2)
+
+
+def test_relative_grids_follow_the_scale_of_the_data(rng):
+    """Targets times 1000 leave the chosen setting and the fit unchanged up to scale."""
+    run = make_run("method=mtl_lr")
+    data = ragged_data(rng, 8, 3, low=9, high=15)
+    scaled = replace(data, y=tuple(1000 * y for y in data.y))
+    chosen = []
+    for d in (data, scaled):
+        problem = prepare(d, run.tuning, None, 0, 0)
+        candidates = run.method.candidates(run.tuning, problem.scales)
+        errors = cross_validate(run.method, problem, candidates, NO_BUDGET, lambda fold: None)
+        chosen.append((int(errors.argmin()), errors.min()))
+    assert chosen[0][0] == chosen[1][0]
+    assert chosen[0][1] == pytest.approx(chosen[1][1], rel=1e-6)
+
+
+def test_stl_best_has_candidates_of_both_penalties():
+    run = make_run("method=stl", "method.penalty=best")
+    candidates = run.method.candidates(run.tuning, Scales(1.0, np.ones((2, 2)), 1.0))
+    assert {c.penalty for c in candidates} == {"l1", "l2"}
+
+
+def test_stl_tasks_do_not_see_each_other(rng):
+    """Claim 1: replacing a task leaves the others' models alone, bit for bit."""
+    data = ragged_data(rng, 4, 3)
+    changed = replace(data, y=(data.y[0] + 5, *data.y[1:]))
+    for penalty in ("l2", "l1"):
+        fits = [
+            fit_one(SingleTask(penalty=penalty), datafit_for(d), None,
+                    Candidate(penalty, 0.5, 200, True, False), NO_BUDGET)
+            for d in (data, changed)
+        ]
+        if penalty == "l2":
+            np.testing.assert_array_equal(fits[0][1:], fits[1][1:])
+        assert not np.array_equal(fits[0][0], fits[1][0])
+
+
+def test_edges_are_named():
+    grid = [Candidate("trace", lam, T, K=1.0) for lam in (1, 2, 3) for T in (1, 5, 9)]
+    assert edges(Candidate("trace", 2, 5, K=1.0), grid) == []
+    assert edges(Candidate("trace", 3, 1, K=1.0), grid) == ["lam"]  # T cannot be below 1
+    assert edges(Candidate("trace", 1, 9, K=1.0), grid) == ["lam", "n_rounds"]
+
+
+def test_what_is_proved_for_the_paper_depends_on_the_rounds():
+    method = Proximal("lr", "trace", private=True)
+    budget = Budget(Wishart(), 0.1, 5e-4)
+    candidate = Candidate("trace", 1.0, 50, True, False, alpha=0.4, K=1.0)
+    block = method.state(candidate, budget, 30)
+    eps_t = budget.of_rounds(candidate)
+    assert block.claimed.epsilon == 0.1
+    assert block.proved.delta == pytest.approx(wishart_delta(eps_t))
+    assert block.proved.delta > 100 * block.claimed.delta
+
+
+def test_stl_is_proved_and_tuning_is_not_covered():
+    block = SingleTask().state(None, NO_BUDGET, 3)
+    assert (block.proved.epsilon, block.proved.delta) == (0, 0)
+    assert block.caveats == ("tuning-not-charged",)

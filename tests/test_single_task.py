@@ -1,0 +1,43 @@
+"""Ridge paths: optimality, closed forms, degenerate designs."""
+
+import numpy as np
+import pytest
+from conftest import ragged_data
+
+from mpmtl.data import MultiTaskData
+from mpmtl.datafits import datafit_for
+from mpmtl.solvers.single_task import ridge_path
+
+LAMS = [1e-4, 1e-2, 1.0, 100.0]
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("d", [3, 20])
+def test_path_is_stationary(kind, average, d, rng):
+    datafit = datafit_for(ragged_data(rng, 5, d, kind), average)
+    W = ridge_path(datafit, LAMS)
+    residual = datafit.gradient(W) + np.array(LAMS)[:, None, None] * W
+    assert np.abs(residual).max() < 1e-6 * max(1.0, datafit.lipschitz())
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_order_of_the_path_does_not_matter(kind, rng):
+    datafit = datafit_for(ragged_data(rng, kind=kind))
+    up, down = ridge_path(datafit, LAMS), ridge_path(datafit, LAMS[::-1])[::-1]
+    np.testing.assert_allclose(up, down, rtol=1e-5, atol=1e-7)
+
+
+def test_no_penalty_gives_least_squares_of_least_norm(rng):
+    data = ragged_data(rng, 4, 9, low=3, high=6)  # fewer samples than features
+    W = ridge_path(datafit_for(data), [0.0])[0]
+    for w, X, y in zip(W, data.X, data.y, strict=True):
+        np.testing.assert_allclose(w, np.linalg.lstsq(X, y, rcond=None)[0], atol=1e-8)
+
+
+def test_separable_classes_stay_finite_without_penalty():
+    X = np.array([[1.0, 0.5], [2.0, 0.1], [-1.0, 0.2], [-2.0, 0.3]])
+    data = MultiTaskData.checked([X], [np.sign(X[:, 0])], kind="binary")
+    W = ridge_path(datafit_for(data), [0.0, 1e-8])
+    assert np.isfinite(W).all()
+    assert ((X @ W[0, 0] > 0) == (X[:, 0] > 0)).all()
