@@ -1,0 +1,332 @@
+"""The command line as a user meets it: help, bad input, sweeps, crashes, wheel, other directory."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TINY
+from hydra import compose, initialize_config_dir
+
+from mpmtl.config import build, register_schema
+
+MPMTL_RUN = str(Path(sys.executable).parent / "mpmtl-run")
+TABLES = ("replicates.csv", "cv.csv", "trace.csv")
+
+
+def mpmtl_run(*arguments, cwd, env=None, **options):
+    """Run `mpmtl-run` in a directory of its own, away from the checkout."""
+    return subprocess.run(
+        [MPMTL_RUN, *arguments], cwd=cwd, env={**os.environ, **(env or {})}, text=True,
+        capture_output=True, timeout=300, check=False, **options,
+    )
+
+
+def test_help_names_every_choice_and_key(tmp_path):
+    done = mpmtl_run("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for group in ("dataset", "method", "privacy", "tuning", "scale", "experiment"):
+        names = {p.stem for p in (ROOT / "conf" / group).glob("*.yaml")}
+        (line,) = [x for x in done.stdout.splitlines() if x.startswith(f"{group}:")]
+        assert set(line.split(": ")[1].split(", ")) == names
+    for key in ("epsilon", "delta", "seed", "n_replicates", "n_jobs", "results_dir", "data_dir",
+                "overwrite"):
+        assert f"\n  {key}=" in done.stdout
+    for word in ("claimed", "proved", "replace one task", "-sc install=bash"):
+        assert word in done.stdout
+
+
+def test_every_example_of_the_help_composes(tmp_path):
+    lines = mpmtl_run("--help", cwd=tmp_path).stdout.splitlines()
+    examples = [line.split() for line in lines if line.strip().startswith("mpmtl-run ")]
+    assert len(examples) >= 5
+    for words in examples:
+        # arguments end where the comment starts
+        arguments = [w for w in words[1:] if "=" in w or w in ("-m", "--cfg", "job")]
+        arguments = [a.split(",")[0] for a in arguments if a not in ("-m", "--cfg", "job")]
+        done = mpmtl_run(*arguments, "--cfg", "job", cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
+
+
+def test_a_run_leaves_nothing_but_its_results(tmp_path):
+    done = mpmtl_run("method=lr", "epsilon=0.1", *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [p.name for p in tmp_path.iterdir()] == ["results"]
+    folder = tmp_path / "results/smoke/low_rank/lr/wishart/eps-0.1"
+    assert {p.name for p in folder.iterdir()} == {
+        ".lock", "journal.jsonl", "manifest.json", "timing.csv", *TABLES
+    }
+
+
+BAD = {
+    "epsilon=0": "epsilon = 0.0 must be finite and above 0",
+    "epsilon=-1": "epsilon = -1.0 must be finite and above 0",
+    "epsilon=nan": "epsilon = nan must be finite and above 0",
+    "epsilon=inf": "epsilon = inf must be finite and above 0",
+    "epsilon=lots": "epsilon=lots: Value 'lots' of type 'str' could not be converted to Float",
+    "delta=1": "delta = 1 must be auto or a number in [0, 1)",
+    "delta=-0.1": "delta = -0.1 must be auto or a number in [0, 1)",
+    "delta=nan": "delta = nan must be auto or a number in [0, 1)",
+    "delta=small": "delta = small must be auto or a number in [0, 1)",
+    "privacy=gaussian delta=0": "delta = 0: the Gaussian mechanism needs delta in (0, 1)",
+    "privacy=laplace": "method=lr shows all of it: use method=gs",
+    "privacy.shift=-1": "privacy.shift = -1 must be finite and at least 0",
+    "tuning.K=0": "tuning.K = 0 must be finite and above 0",
+    "tuning.K=[1,-2]": "tuning.K = -2 must be finite and above 0",
+    "tuning.n_rounds=0": "tuning.n_rounds = 0 must be a whole number of at least 1",
+    "tuning.n_rounds=2.5": "tuning.n_rounds = 2.5 must be a whole number of at least 1",
+    "tuning.lam=nan": "tuning.lam = nan must be finite and at least 0",
+    "tuning.lam=[]": "tuning.lam is empty",
+    "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of task 1",
+    "tuning.folds=1": "tuning.folds = 1: use at least 2",
+    "tuning.accelerated=maybe": "tuning.accelerated = maybe must be true or false",
+    "method=lrr": "unknown method 'lrr': did you mean lr?",
+    "dataset=schol": "unknown dataset 'schol': did you mean school?",
+    "privacy=gausian": "unknown privacy 'gausian': did you mean gaussian?",
+    "experiment=model_leak": "unknown experiment 'model_leak': did you mean model_leakage?",
+    "epsilom=1": "unknown key 'epsilom': did you mean epsilon?",
+    "dataset.corelation=1": "unknown key 'dataset.corelation': did you mean dataset.correlation",
+    "+extra=1": "unknown key extra",
+    "epsilon": "missing EQUAL",
+    "method=lr,gs": "To sweep over it, add --multirun",
+    "dataset.m=0": "dataset.m = 0 must be at least 1",
+    "dataset.m=many": "dataset.m = many must be a whole number",
+    "dataset.m=1 dataset.blocks=1": "needs m >= 2 tasks",
+    "method.clip=none": "method.clip = none: use models or covariance",
+    "method.mu=0": "method.mu = 0 must be above 0",
+    "n_replicates=0": "n_replicates = 0 must be at least 1",
+    "n_jobs=0": "n_jobs = 0",
+    "seed=-1": "seed = -1 must be at least 0",
+    "dataset=school data_dir=nowhere": "nowhere/school/school.mat is missing: run `make data`",
+    "results_dir=/proc/none": "cannot write results in /proc/none",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, tmp_path):
+    words = arguments.split()
+    keys = {w.split("=")[0] for w in words}
+    rest = [t for t in TINY if t.split("=")[0] not in keys]
+    if "dataset" in keys:
+        rest = [t for t in rest if not t.startswith("dataset.")]
+    done = mpmtl_run(*rest, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert BAD[arguments] in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("error: ")
+
+
+OWN_DATA = '''
+import numpy as np
+from mpmtl.data import MultiTaskData
+
+class Own:
+    """A user's data set with a fault."""
+    name, kind = "own", "regression"
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def draw(self, data_dir, seed, replicate):
+        rng = np.random.default_rng(replicate)
+        X = [rng.standard_normal((6, 2)) for _ in range(3)]
+        y = [rng.standard_normal(6) for _ in range(3)]
+        kind = "regression"
+        if self.fault == "nan":
+            X[1][2, 1] = np.nan
+        if self.fault == "infinite":
+            X[1][2, 1] = np.inf
+        if self.fault == "constant":
+            X = [np.column_stack([x[:, 0], np.full(6, 4.0)]) for x in X]
+        if self.fault == "empty":
+            X[2], y[2] = X[2][:0], y[2][:0]
+        if self.fault == "one_class":
+            kind, y = "binary", [np.sign(t) for t in y]
+            y[0] = np.ones(6)
+        data = MultiTaskData.checked(X, y, kind)
+        return data, data
+'''
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan", "task 2: feature x2 is NaN or infinite in 1 of 6 rows"),
+        ("infinite", "task 2: feature x2 is NaN or infinite in 1 of 6 rows"),
+        ("constant", "feature x2 is constant (4): drop it, or name it as the bias"),
+        ("empty", "task 3 is empty: drop it or give it samples"),
+        ("one_class", "task 1 has one class only (+1): drop it"),
+        ("nothing", None),
+    ],
+)
+def test_a_data_set_of_ones_own_and_its_faults(fault, message, tmp_path):
+    """A data set is one class and one YAML file; its faults are one line and exit code 2."""
+    (tmp_path / "own.py").write_text(OWN_DATA)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    (tmp_path / "conf/dataset/own.yaml").write_text(f"_target_: own.Own\nfault: {fault}\n")
+    done = mpmtl_run("--config-dir", "conf", "dataset=own", "scale=smoke", "n_jobs=1",
+                     cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    if message is None:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    """A limit on the file size stands for the disk: the write of the journal fails half-way."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    done = mpmtl_run(*TINY, "n_replicates=30", cwd=tmp_path, preexec_fn=limit)
+    assert done.returncode == 2
+    assert "cannot write results" in done.stderr
+    assert "run again" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    again = mpmtl_run(*TINY, "n_replicates=30", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    whole = mpmtl_run(*TINY, "n_replicates=30", "results_dir=whole", cwd=tmp_path)
+    assert whole.returncode == 0
+    same_tables(tmp_path / "results/smoke", tmp_path / "whole")
+
+
+def same_tables(one, two):
+    """Every table below one folder equals that below the other, byte by byte."""
+    files = sorted(p.relative_to(one) for p in one.rglob("*.csv") if p.name in TABLES)
+    assert files
+    for file in files:
+        assert (one / file).read_bytes() == (two / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_killed_run_goes_on_to_the_same_bytes(n_jobs, tmp_path):
+    """SIGKILL at five moments of one run; the last start completes it."""
+    arguments = ["method=lr", "epsilon=0.1", *TINY[:-1], f"n_jobs={n_jobs}", "n_replicates=60"]
+    whole = mpmtl_run(*arguments, "results_dir=whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    journal = tmp_path / "killed/low_rank/lr/wishart/eps-0.1/journal.jsonl"
+    kills = 0
+    for target in (1, 8, 15, 25, 40):
+        process = subprocess.Popen([MPMTL_RUN, *arguments, "results_dir=killed"], cwd=tmp_path,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)
+        while process.poll() is None:
+            if journal.exists() and journal.read_bytes().count(b"\n") >= target:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= 3  # a run that ends before its kill does not count
+    last = mpmtl_run(*arguments, "results_dir=killed", cwd=tmp_path)
+    assert last.returncode == 0, last.stderr
+    same_tables(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen([MPMTL_RUN, *TINY, "n_replicates=5000"], cwd=tmp_path, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while "replicates x" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_failing_job_does_not_stop_the_sweep(tmp_path):
+    done = mpmtl_run("-m", "method=lr", "epsilon=-1,1,0", *TINY, cwd=tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-3:]
+    assert last[0].startswith("failed jobs of the sweep (2;")
+    assert "epsilon=-1" in last[1]
+    assert "epsilon=0" in last[2]
+    assert (tmp_path / "results/smoke/low_rank/lr/wishart/eps-1/replicates.csv").exists()
+
+
+def test_an_unknown_name_in_a_sweep_is_found_before_anything_runs(tmp_path):
+    done = mpmtl_run("-m", "method=lr,gss", *TINY, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "unknown method 'gss': did you mean gs?" in done.stderr
+    assert not (tmp_path / "results/smoke/low_rank").exists()
+
+
+def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp_path):
+    done = mpmtl_run("-m", "method=stl,mtl_lr,lr", "epsilon=0.1,1", *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("wishart-support: ") == 1
+    assert done.stdout.count("all 2 replicates already done") == 2
+    assert {p.parent.parent.name for p in tmp_path.rglob("replicates.csv")} == {"none", "wishart"}
+
+
+def test_a_read_only_results_folder_is_one_line(tmp_path):
+    """Root may write anywhere, so the folder is made unusable for root too: a file is in its way."""
+    (tmp_path / "results").write_text("")
+    done = mpmtl_run(*TINY, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot write results" in done.stderr
+    if os.geteuid() != 0:
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o500)
+        done = mpmtl_run(*TINY, "results_dir=locked/results", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "cannot write results" in done.stderr
+
+
+def test_every_experiment_composes_and_builds():
+    register_schema()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        for path in (ROOT / "conf" / "experiment").glob("*.yaml"):
+            for scale in ("smoke", "laptop", "standard", "paper"):
+                overrides = [f"experiment={path.stem}", f"scale={scale}"]
+                cfg = compose("config", overrides, return_hydra_config=True)
+                methods = cfg.hydra.sweeper.params.get("method", "lr").split(",")
+                for method in methods:
+                    cfg = compose("config", [*overrides, f"method={method}"])
+                    assert build(cfg).method.name == method
+
+
+def test_model_leakage_experiment(tmp_path):
+    """Fig. 2: without noise the large model moves the others, with noise it does not."""
+    done = mpmtl_run("-m", "experiment=model_leakage", "scale=smoke", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    moved = {}
+    for eps in ("1e+40", "0.1"):
+        path = tmp_path / f"results/smoke/leakage_example/lr/wishart/eps-{eps}/replicates.csv"
+        moved[eps] = max(float(line.split(",")[7]) for line in path.read_text().splitlines()
+                         if ",nmse," in line)
+    assert moved["1e+40"] > 10 * moved["0.1"]
+
+
+def test_works_from_a_wheel_in_another_directory(tmp_path):
+    """Built and installed without the checkout; the configs come along."""
+    target = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+         "--no-deps", "--target", str(target), str(ROOT)],
+        check=True, timeout=300,
+    )
+    assert (target / "mpmtl" / "conf" / "hydra" / "help" / "mpmtl.yaml").is_file()
+    script = "import mpmtl.cli as c; print(c.__file__); c.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "method=gs", *TINY], cwd=tmp_path, text=True,
+        capture_output=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(target)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(target))
+    assert (tmp_path / "results/smoke/low_rank/gs/wishart/eps-1/replicates.csv").exists()
+
+
+def test_tab_completion_is_there(tmp_path):
+    done = mpmtl_run("-sc", "query=bash", cwd=tmp_path,
+                     env={"COMP_LINE": "mpmtl-run method=mtl_", "COMP_POINT": "21"})
+    assert done.returncode == 0
+    assert {"method=mtl_gs", "method=mtl_lr"} <= set(done.stdout.split())
