@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from mpmtl.config import Schema, build, one_line, register_schema, unknown_choice
 from mpmtl.errors import InputError, ResultsError
 from mpmtl.runner import execute
+from mpmtl.terminal import sweep_table
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -64,13 +65,18 @@ def main():
     """Entry point of `mpmtl-run`; exit code 0, 1 (a job of a sweep failed), 2 (bad input)."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
-    process, failures, modes, explained = os.getpid(), [], set(), set()
+    process, failures, modes, done = os.getpid(), [], set(), {}
 
     def job(cfg):
         modes.add(HydraConfig.get().mode)
         name = " ".join(HydraConfig.get().overrides.task)
         try:
-            explained.update(execute(build(cfg), explained=explained))
+            run = build(cfg)
+            if run.folder in done:  # epsilon does not matter to a method that is not private
+                print(f"{run.label}: the same run as above")
+                return
+            explained = {code for row in done.values() for code in row["caveats"]}
+            done[run.folder] = execute(run, explained=explained)
         except (InputError, ResultsError) as error:
             print(f"error: {error}", file=sys.stderr)
             failures.append((name, error))
@@ -81,14 +87,18 @@ def main():
     try:
         decorated(job)()
     except KeyboardInterrupt:
-        print("\nstopped: finished replicates are kept; the same command goes on from there",
-              file=sys.stderr)
+        print(
+            "\nstopped: finished replicates are kept; the same command goes on from there",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if modes:  # a job had started: this is a fault of the program, shown in full
             raise
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(2)
+    if done and RunMode.MULTIRUN in modes:
+        print(f"\n{sweep_table(list(done.values()))}")
     if failures and RunMode.MULTIRUN in modes:
         print(f"failed jobs of the sweep ({len(failures)}; all others are done):", file=sys.stderr)
         for name, error in failures:

@@ -90,8 +90,11 @@ class Run:
             if isinstance(self.mechanism, NoNoise):
                 delta = 0.0
             else:
-                require(n_tasks >= 2, "delta = auto is 1/(m log m), which needs m >= 2 tasks: set "
-                        "delta to a number in [0, 1)")
+                require(
+                    n_tasks >= 2,
+                    "delta = auto is 1/(m log m), which needs m >= 2 tasks: set "
+                    "delta to a number in [0, 1)",
+                )
                 delta = 1 / (n_tasks * math.log(n_tasks))
         return Budget(self.mechanism, self.epsilon, delta)
 
@@ -128,8 +131,13 @@ def build(cfg):
     for key in EXECUTION_KEYS:
         recorded.pop(key)
     return Run(
-        dataset=chosen["dataset"], method=method, mechanism=mechanism, tuning=chosen["tuning"],
-        epsilon=epsilon, delta=delta, settings=recorded,
+        dataset=chosen["dataset"],
+        method=method,
+        mechanism=mechanism,
+        tuning=chosen["tuning"],
+        epsilon=epsilon,
+        delta=delta,
+        settings=recorded,
         **{key: settings[key] for key in ("seed", *EXECUTION_KEYS)},
     )
 
@@ -151,7 +159,11 @@ def _instantiated(group, values):
 
 
 _KIND_NAMES = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "a word", NoneType: "null"
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    NoneType: "null",
 }
 
 

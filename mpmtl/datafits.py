@@ -90,7 +90,7 @@ class SquaredLoss:
         return 0.5 * self.weight * self.squared_error(W)
 
     def conjugate(self, W, scale):
-        r"""sum_i L_i^*(scale * c_i r_i), r_i = X_i w_i - y_i, for the dual objective; shape (B,)."""
+        r"""sum_i L_i^*(scale * c_i r_i), r_i = X_i w_i - y_i, for the dual; shape (B,)."""
         residual_y = np.einsum("bmd,md->bm", W, self.xty) - self.yty
         scale = scale[:, None]
         terms = 0.5 * scale**2 * self.squared_error(W) + scale * residual_y
@@ -170,8 +170,9 @@ class LogisticLoss:
 
     def lipschitz(self):
         """Largest Lipschitz constant of a task's gradient: c_i ||X_i||^2 / 4."""
-        norms = [np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1]
-                 for X in self.X]
+        norms = [
+            np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1] for X in self.X
+        ]
         return float((self.weight * norms).max() / 4)
 
 

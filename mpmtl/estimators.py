@@ -15,6 +15,8 @@ from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
 
+DEFAULT_MECHANISM = Gaussian(shift=1.0)
+
 
 class _Learner:
     """Linear models of m tasks; after `fit`, `coef_` has shape (d, m)."""
@@ -146,7 +148,7 @@ class PrivateMultiTaskLearner(_Learner):
     lam: float = 1.0
     epsilon: float = 1.0
     delta: float = 1e-5
-    mechanism: Mechanism = Gaussian(shift=1.0)
+    mechanism: Mechanism = DEFAULT_MECHANISM
     penalty: str = "trace"
     kind: str = "regression"
     K: float = 1.0

@@ -214,9 +214,13 @@ class Proximal:
             if not shared:
                 key += (c.alpha, c.Q, c.n_rounds)
             trajectories.setdefault(key, []).append(index)
-        longest = [max(group, key=lambda i: candidates[i].n_rounds) for group in trajectories.values()]
-        order = sorted(zip(longest, trajectories.values(), strict=True),
-                       key=lambda item: -candidates[item[0]].n_rounds)
+        longest = [
+            max(group, key=lambda i: candidates[i].n_rounds) for group in trajectories.values()
+        ]
+        order = sorted(
+            zip(longest, trajectories.values(), strict=True),
+            key=lambda item: -candidates[item[0]].n_rounds,
+        )
         d = datafit.shape[1]
         draws = []
         if self.private and order:
@@ -227,12 +231,18 @@ class Proximal:
         while block := list(islice(blocks, BLOCK)):
             heads = [candidates[head] for head, _ in block]
             yield from self._fit_block(
-                datafit, W0, candidates, heads, [g for _, g in block], lipschitz, budget, draws, trace
+                datafit,
+                W0,
+                candidates,
+                heads,
+                [g for _, g in block],
+                lipschitz,
+                budget,
+                draws,
+                trace,
             )
 
-    def _fit_block(
-        self, datafit, W0, candidates, heads, groups, lipschitz, budget, draws, trace
-    ):
+    def _fit_block(self, datafit, W0, candidates, heads, groups, lipschitz, budget, draws, trace):
         rounds = Rounds(
             lam=np.array([c.lam for c in heads]),
             n_rounds=np.array([c.n_rounds for c in heads]),

@@ -100,5 +100,10 @@ def _(part: SquaredLoss, W, variance):
 
 @heldout_error.register
 def _(part: LogisticLoss, W, variance):
-    return np.stack([1 - auc((X @ W[:, i].T).T, y)
-                     for i, (X, y) in enumerate(zip(part.X, part.y, strict=True))], axis=1)
+    return np.stack(
+        [
+            1 - auc((X @ W[:, i].T).T, y)
+            for i, (X, y) in enumerate(zip(part.X, part.y, strict=True))
+        ],
+        axis=1,
+    )

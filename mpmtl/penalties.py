@@ -25,7 +25,6 @@ def _root(eigenvalues, negative):
     return np.sqrt(np.maximum(eigenvalues, 0))
 
 
-
 @dataclass(frozen=True)
 class TraceNorm:
     r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; shows the full covariance (`lr`)."""

@@ -13,6 +13,7 @@ import subprocess
 import zlib
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -24,14 +25,24 @@ from mpmtl.errors import ResultsError
 ROOT = Path(__file__).resolve().parent
 SETTINGS = ["penalty", "lam", "n_rounds", "accelerated", "strongly_convex", "alpha", "Q", "K"]
 COLUMNS = {
-    "replicates": ["dataset", "method", "privacy", "epsilon", "delta", "replicate", "metric",
-                   "value", *SETTINGS],
+    "replicates": [
+        "dataset",
+        "method",
+        "privacy",
+        "epsilon",
+        "delta",
+        "replicate",
+        "metric",
+        "value",
+        *SETTINGS,
+    ],
     "cv": ["replicate", "candidate", *SETTINGS, "score", "chosen"],
     "trace": ["replicate", "round", "eps_t", "mu_t", "noise_norm", "signal_norm"],
     "timing": ["replicate", "seconds"],
 }
 
 
+@cache
 def code_version():
     """Version of the package with a digest of its source, so that an edit counts as a change."""
     digest = hashlib.sha256()
@@ -192,8 +203,8 @@ class RunFolder:
             self.started = manifest["started"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             raise ResultsError(
-                f"{self.manifest_path} is missing or damaged, so the settings of the results beside "
-                "it are not known: overwrite=true starts the run again"
+                f"{self.manifest_path} is missing or damaged, so the settings of the results "
+                "beside it are not known: overwrite=true starts the run again"
             ) from None
         changed = differences(old, self.settings)
         if code != code_version():

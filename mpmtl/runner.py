@@ -13,7 +13,7 @@ from mpmtl.errors import ResultsError
 from mpmtl.metrics import evaluate
 from mpmtl.results import RunFolder
 from mpmtl.streams import stream
-from mpmtl.terminal import card, forecast_line, plan_line, worst_statement
+from mpmtl.terminal import card, forecast_line, plan_line, summary_row, worst_statement
 from mpmtl.tuning import as_row, cross_validate, edges, prepare
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -41,9 +41,7 @@ def run_replicate(run, replicate):
         scores = cross_validate(run.method, problem, candidates, budget, noise)
     best = int(np.argmin(scores)) if len(candidates) > 1 else 0
     chosen, trace = candidates[best], []
-    fits = run.method.fit(
-        problem.datafit, problem.start, [chosen], budget, noise("refit"), trace
-    )
+    fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), trace)
     ((_, W),) = fits
     metrics = evaluate(test, W[0])
     main = next(iter(metrics))
@@ -51,14 +49,27 @@ def run_replicate(run, replicate):
     return {
         "replicate": replicate,
         "replicates": [
-            {"dataset": run.dataset.name, "method": run.method.name,
-             "privacy": run.mechanism.name, "epsilon": budget.epsilon, "delta": budget.delta,
-             "replicate": replicate, "metric": metric, "value": value, **as_row(chosen)}
+            {
+                "dataset": run.dataset.name,
+                "method": run.method.name,
+                "privacy": run.mechanism.name,
+                "epsilon": budget.epsilon,
+                "delta": budget.delta,
+                "replicate": replicate,
+                "metric": metric,
+                "value": value,
+                **as_row(chosen),
+            }
             for metric, value in metrics.items()
         ],
         "cv": [
-            {"replicate": replicate, "candidate": k, **as_row(candidate),
-             "score": None if np.isnan(score) else score, "chosen": k == best}
+            {
+                "replicate": replicate,
+                "candidate": k,
+                **as_row(candidate),
+                "score": None if np.isnan(score) else score,
+                "chosen": k == best,
+            }
             for k, (candidate, score) in enumerate(zip(candidates, scores, strict=True))
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, trace),
@@ -73,8 +84,13 @@ def _trace_rows(run, replicate, chosen, budget, trace):
         return []
     rounds = budget.of_rounds(chosen)
     return [
-        {"replicate": replicate, "round": t, budget.mechanism.budget_name: eps,
-         "noise_norm": noise, "signal_norm": signal}
+        {
+            "replicate": replicate,
+            "round": t,
+            budget.mechanism.budget_name: eps,
+            "noise_norm": noise,
+            "signal_norm": signal,
+        }
         for t, (eps, (noise, signal)) in enumerate(zip(rounds, trace, strict=True), start=1)
     ]
 
@@ -92,26 +108,27 @@ def execute(run, out=None, explained=()):
 
     Returns
     -------
-    set of str
-        Codes of the caveats explained so far.
+    dict
+        Row of a sweep's table (`terminal.summary`), with the codes of its caveats.
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
     with RunFolder(path, run.settings, run.overwrite) as folder:
         todo = [r for r in range(run.n_replicates) if r not in folder.records]
         if folder.dropped:
-            print(f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
-                  file=out)
+            print(
+                f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
+                file=out,
+            )
         print(plan_line(run, len(todo)), file=out, flush=True)
         if todo:
             folder.write_manifest("running")
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        summary = _summary(records)
-        folder.write_manifest("complete", **summary)
+        folder.write_manifest("complete", **_summary(records))
         print(card(run, records, path, explained), file=out, flush=True)
-    return set(explained) | set(summary["privacy"]["caveats"])
+    return summary_row(run, records)
 
 
 def _run_all(run, folder, todo, out):

@@ -56,6 +56,7 @@ def forecast_line(seconds, n_jobs):
 
 def worst_statement(records):
     """The replicate's privacy statement that proves least (settings differ by replicate)."""
+
     def weakness(record):
         proved = record["privacy"]["proved"]
         return (proved["epsilon"], proved["delta"]) if proved else (math.inf, 1.0)
@@ -64,8 +65,14 @@ def worst_statement(records):
 
 
 def _values(records, metric):
-    return np.array([row["value"] for record in records for row in record["replicates"]
-                     if row["metric"] == metric])
+    return np.array(
+        [
+            row["value"]
+            for record in records
+            for row in record["replicates"]
+            if row["metric"] == metric
+        ]
+    )
 
 
 def _plus_minus(values):
@@ -87,8 +94,10 @@ def _settings(records):
     for key in ("lam", "K"):
         values = [row[key] for row in rows if row[key] is not None]
         if values:
-            words.append(f"{'lambda' if key == 'lam' else key} = {np.median(values):.3g}"
-                         + (" (median)" if len(set(values)) > 1 else ""))
+            words.append(
+                f"{'lambda' if key == 'lam' else key} = {np.median(values):.3g}"
+                + (" (median)" if len(set(values)) > 1 else "")
+            )
     return ", ".join(words)
 
 
@@ -112,19 +121,33 @@ def card(run, records, path, explained=()):
     ]
     if run.method.name != "stl":
         better = values < stl if metric == "nmse" else values > stl
-        lines.append(("difference", f"{_plus_minus(values - stl)}  better than stl in "
-                      f"{int(better.sum())} of {len(records)}"))
+        lines.append(
+            (
+                "difference",
+                f"{_plus_minus(values - stl)}  better than stl in "
+                f"{int(better.sum())} of {len(records)}",
+            )
+        )
     if metric == "nmse":
         lines.append(("pooled", f"{_plus_minus(_values(records, 'nmse_pooled'))}  nmse_pooled"))
     left_out = _values(records, "tasks_left_out")
     if left_out.any():
-        lines.append(("left out", f"up to {left_out.max():.0f} tasks, on whose test part "
-                      f"{metric} is not defined"))
+        lines.append(
+            (
+                "left out",
+                f"up to {left_out.max():.0f} tasks, on whose test part {metric} is not defined",
+            )
+        )
     lines.append(("settings", _settings(records)))
     at_edge = Counter(key for record in records for key in record["edges"])
     for key, count in at_edge.items():
-        lines.append(("edge", f"{key} is at the edge of its grid in {count} of {len(records)} "
-                      "replicates: widen it"))
+        lines.append(
+            (
+                "edge",
+                f"{key} is at the edge of its grid in {count} of {len(records)} "
+                "replicates: widen it",
+            )
+        )
     lines += [
         ("unit", f"a {statement['unit']}; neighbours {statement['relation']}"),
         ("claimed", _guarantee(statement["claimed"])),
@@ -141,7 +164,47 @@ def card(run, records, path, explained=()):
     return "\n".join([title, "-" * min(len(title), WIDTH), *map(_line, lines)])
 
 
+def summary_row(run, records):
+    """One line of the table that ends a sweep, and the caveats that go with it."""
+    metric = records[0]["replicates"][0]["metric"]
+    statement = worst_statement(records)
+    return {
+        "dataset": run.dataset.name,
+        "method": run.method.name,
+        "privacy": run.mechanism.name,
+        "eps": f"{run.epsilon:g}",
+        "metric": metric,
+        "value": _plus_minus(_values(records, metric)),
+        "stl": f"{_values(records, f'{metric}_stl').mean():.4f}",
+        "n": str(len(records)),
+        "claimed": _pair(statement["claimed"]),
+        "proved": _pair(statement["proved"]),
+        "caveats": statement["caveats"],
+    }
+
+
+def _pair(block):
+    if block is None or block["delta"] >= 1:
+        return "-"
+    return f"({block['epsilon']:.3g}, {block['delta']:.2g})"
+
+
+def sweep_table(rows):
+    """The table that ends a sweep: a line for each job."""
+    columns = [key for key in rows[0] if key != "caveats"]
+    cells = [columns] + [[row[key] for key in columns] for row in rows]
+    widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
+    lines = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)) for line in cells]
+    return "\n".join(line.rstrip() for line in [lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
 def _line(item):
     name, text = item
-    return textwrap.fill(text, WIDTH, initial_indent=f"{name:<11} ", subsequent_indent=" " * 12,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=f"{name:<11} ",
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

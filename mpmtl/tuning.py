@@ -12,9 +12,16 @@ from mpmtl.metrics import heldout_error
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
 
-
 GRIDS = (
-    "ridge", "lam", "n_rounds", "path_rounds", "accelerated", "strongly_convex", "alpha", "Q", "K"
+    "ridge",
+    "lam",
+    "n_rounds",
+    "path_rounds",
+    "accelerated",
+    "strongly_convex",
+    "alpha",
+    "Q",
+    "K",
 )
 
 
@@ -75,10 +82,14 @@ class Tuning:
         self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
         self._check("Q", lambda v: v == "theory" or 0 < v < np.inf, "above 0 or theory")
         require(self.folds >= 2, f"tuning.folds = {self.folds}: use at least 2")
-        require(self.lam_unit in ("max", "absolute"),
-                f"tuning.lam_unit = {self.lam_unit}: use max or absolute")
-        require(self.K_unit in ("median", "absolute"),
-                f"tuning.K_unit = {self.K_unit}: use median or absolute")
+        require(
+            self.lam_unit in ("max", "absolute"),
+            f"tuning.lam_unit = {self.lam_unit}: use max or absolute",
+        )
+        require(
+            self.K_unit in ("median", "absolute"),
+            f"tuning.K_unit = {self.K_unit}: use median or absolute",
+        )
 
     @property
     def cross_validated(self):
@@ -161,8 +172,11 @@ def _mean_error(errors):
     """Mean over folds and tasks where the error is defined, shape (B,)."""
     errors = np.stack(errors)
     defined = np.isfinite(errors[:, :1]).all(axis=1)
-    require(defined.any(), "the held-out error is not defined on any task: all targets constant, "
-            "or one class in every fold")
+    require(
+        defined.any(),
+        "the held-out error is not defined on any task: all targets constant, "
+        "or one class in every fold",
+    )
     return np.array([e[defined].mean() for e in errors.swapaxes(0, 1)])
 
 

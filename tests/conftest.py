@@ -41,8 +41,10 @@ def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):
     W = rng.standard_normal((m, d))
     y = [rows @ w + 0.3 * rng.standard_normal(len(rows)) for rows, w in zip(X, W, strict=True)]
     if kind == "binary":
-        y = [np.where(np.arange(len(t)) == 0, 1, np.where(np.arange(len(t)) == 1, -1, np.sign(t)))
-             for t in y]
+        y = [
+            np.where(np.arange(len(t)) == 0, 1, np.where(np.arange(len(t)) == 1, -1, np.sign(t)))
+            for t in y
+        ]
     return MultiTaskData.checked(X, y, kind)
 
 

@@ -21,8 +21,14 @@ TABLES = ("replicates.csv", "cv.csv", "trace.csv")
 def mpmtl_run(*arguments, cwd, env=None, **options):
     """Run `mpmtl-run` in a directory of its own, away from the checkout."""
     return subprocess.run(
-        [MPMTL_RUN, *arguments], cwd=cwd, env={**os.environ, **(env or {})}, text=True,
-        capture_output=True, timeout=300, check=False, **options,
+        [MPMTL_RUN, *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        **options,
     )
 
 
@@ -33,8 +39,16 @@ def test_help_names_every_choice_and_key(tmp_path):
         names = {p.stem for p in (ROOT / "conf" / group).glob("*.yaml")}
         (line,) = [x for x in done.stdout.splitlines() if x.startswith(f"{group}:")]
         assert set(line.split(": ")[1].split(", ")) == names
-    for key in ("epsilon", "delta", "seed", "n_replicates", "n_jobs", "results_dir", "data_dir",
-                "overwrite"):
+    for key in (
+        "epsilon",
+        "delta",
+        "seed",
+        "n_replicates",
+        "n_jobs",
+        "results_dir",
+        "data_dir",
+        "overwrite",
+    ):
         assert f"\n  {key}=" in done.stdout
     for word in ("claimed", "proved", "replace one task", "-sc install=bash"):
         assert word in done.stdout
@@ -59,7 +73,11 @@ def test_a_run_leaves_nothing_but_its_results(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["results"]
     folder = tmp_path / "results/smoke/low_rank/lr/wishart/eps-0.1"
     assert {p.name for p in folder.iterdir()} == {
-        ".lock", "journal.jsonl", "manifest.json", "timing.csv", *TABLES
+        ".lock",
+        "journal.jsonl",
+        "manifest.json",
+        "timing.csv",
+        *TABLES,
     }
 
 
@@ -169,8 +187,15 @@ def test_a_data_set_of_ones_own_and_its_faults(fault, message, tmp_path):
     (tmp_path / "own.py").write_text(OWN_DATA)
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     (tmp_path / "conf/dataset/own.yaml").write_text(f"_target_: own.Own\nfault: {fault}\n")
-    done = mpmtl_run("--config-dir", "conf", "dataset=own", "scale=smoke", "n_jobs=1",
-                     cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    done = mpmtl_run(
+        "--config-dir",
+        "conf",
+        "dataset=own",
+        "scale=smoke",
+        "n_jobs=1",
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
     if message is None:
         assert done.returncode == 0, done.stderr
         return
@@ -181,6 +206,7 @@ def test_a_data_set_of_ones_own_and_its_faults(fault, message, tmp_path):
 
 def test_a_full_disk_is_one_line(tmp_path):
     """A limit on the file size stands for the disk: the write of the journal fails half-way."""
+
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
@@ -213,9 +239,13 @@ def test_a_killed_run_goes_on_to_the_same_bytes(n_jobs, tmp_path):
     journal = tmp_path / "killed/low_rank/lr/wishart/eps-0.1/journal.jsonl"
     kills = 0
     for target in (1, 8, 15, 25, 40):
-        process = subprocess.Popen([MPMTL_RUN, *arguments, "results_dir=killed"], cwd=tmp_path,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            [MPMTL_RUN, *arguments, "results_dir=killed"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         while process.poll() is None:
             if journal.exists() and journal.read_bytes().count(b"\n") >= target:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -229,8 +259,13 @@ def test_a_killed_run_goes_on_to_the_same_bytes(n_jobs, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
-    process = subprocess.Popen([MPMTL_RUN, *TINY, "n_replicates=5000"], cwd=tmp_path, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [MPMTL_RUN, *TINY, "n_replicates=5000"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     while "replicates x" not in process.stdout.readline():
         assert process.poll() is None
     time.sleep(1)
@@ -262,12 +297,12 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
     done = mpmtl_run("-m", "method=stl,mtl_lr,lr", "epsilon=0.1,1", *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("wishart-support: ") == 1
-    assert done.stdout.count("all 2 replicates already done") == 2
+    assert done.stdout.count("the same run as above") == 2
     assert {p.parent.parent.name for p in tmp_path.rglob("replicates.csv")} == {"none", "wishart"}
 
 
 def test_a_read_only_results_folder_is_one_line(tmp_path):
-    """Root may write anywhere, so the folder is made unusable for root too: a file is in its way."""
+    """Root may write anywhere, so for root too a file is put in the way."""
     (tmp_path / "results").write_text("")
     done = mpmtl_run(*TINY, cwd=tmp_path)
     assert done.returncode == 2
@@ -300,8 +335,9 @@ def test_model_leakage_experiment(tmp_path):
     moved = {}
     for eps in ("1e+40", "0.1"):
         path = tmp_path / f"results/smoke/leakage_example/lr/wishart/eps-{eps}/replicates.csv"
-        moved[eps] = max(float(line.split(",")[7]) for line in path.read_text().splitlines()
-                         if ",nmse," in line)
+        moved[eps] = max(
+            float(line.split(",")[7]) for line in path.read_text().splitlines() if ",nmse," in line
+        )
     assert moved["1e+40"] > 10 * moved["0.1"]
 
 
@@ -309,15 +345,30 @@ def test_works_from_a_wheel_in_another_directory(tmp_path):
     """Built and installed without the checkout; the configs come along."""
     target = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--no-deps", "--target", str(target), str(ROOT)],
-        check=True, timeout=300,
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--target",
+            str(target),
+            str(ROOT),
+        ],
+        check=True,
+        timeout=300,
     )
     assert (target / "mpmtl" / "conf" / "hydra" / "help" / "mpmtl.yaml").is_file()
     script = "import mpmtl.cli as c; print(c.__file__); c.main()"
     done = subprocess.run(
-        [sys.executable, "-c", script, "method=gs", *TINY], cwd=tmp_path, text=True,
-        capture_output=True, timeout=300, check=False,
+        [sys.executable, "-c", script, "method=gs", *TINY],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(target)},
     )
     assert done.returncode == 0, done.stderr
@@ -326,7 +377,11 @@ def test_works_from_a_wheel_in_another_directory(tmp_path):
 
 
 def test_tab_completion_is_there(tmp_path):
-    done = mpmtl_run("-sc", "query=bash", cwd=tmp_path,
-                     env={"COMP_LINE": "mpmtl-run method=mtl_", "COMP_POINT": "21"})
+    done = mpmtl_run(
+        "-sc",
+        "query=bash",
+        cwd=tmp_path,
+        env={"COMP_LINE": "mpmtl-run method=mtl_", "COMP_POINT": "21"},
+    )
     assert done.returncode == 0
     assert {"method=mtl_gs", "method=mtl_lr"} <= set(done.stdout.split())

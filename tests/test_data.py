@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import savemat
 
-from mpmtl.data import LSOA2, GroupSparse, LeakageExample, LowRank, MultiTaskData, School
-from mpmtl.data import assign_folds, files, split
+from mpmtl.data import (
+    LSOA2,
+    GroupSparse,
+    LeakageExample,
+    LowRank,
+    MultiTaskData,
+    School,
+    assign_folds,
+    files,
+    split,
+)
 from mpmtl.errors import InputError
 
 
@@ -81,7 +90,8 @@ def test_school_percentages_fraction_or_raw(data_dir):
     inside = fraction.X[0][:, 0] > 0
     np.testing.assert_allclose(100 * ratio[0][inside], ratio[1][inside])
     assert np.linalg.cond(np.concatenate(raw.X)[:, [3, 5]]) > np.linalg.cond(
-        np.concatenate(fraction.X)[:, [3, 5]])
+        np.concatenate(fraction.X)[:, [3, 5]]
+    )
 
 
 def test_lsoa2_is_what_its_description_says(data_dir):
@@ -146,8 +156,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("message", FAULTS)
 def test_faults_of_data_are_named(message, rng):
-    X, y = FAULTS[message]([rng.standard_normal((5, 3)) for _ in range(2)],
-                           [rng.standard_normal(5) for _ in range(2)])
+    X, y = FAULTS[message](
+        [rng.standard_normal((5, 3)) for _ in range(2)], [rng.standard_normal(5) for _ in range(2)]
+    )
     with pytest.raises(InputError, match=message) as error:
         MultiTaskData.checked(X, y)
     assert "\n" not in str(error.value)

@@ -27,10 +27,15 @@ def test_every_public_name_is_there():
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
-@pytest.mark.parametrize("learner", [
-    SingleTaskLearner(0.1), SingleTaskLearner(0.01, penalty="l1"),
-    MultiTaskLearner(0.05), MultiTaskLearner(0.05, penalty="l21"),
-])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        SingleTaskLearner(0.1),
+        SingleTaskLearner(0.01, penalty="l1"),
+        MultiTaskLearner(0.05),
+        MultiTaskLearner(0.05, penalty="l21"),
+    ],
+)
 def test_fit_and_predict(kind, learner, rng):
     data = ragged_data(rng, 6, 3, kind)
     learner = type(learner)(**{**vars(learner), "kind": kind})
@@ -73,8 +78,10 @@ def caveats_of(learner, data):
 @pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
 def test_private_learner_depends_on_its_generator_alone(rng):
     data = ragged_data(rng)
-    fits = [PrivateMultiTaskLearner(K=1.0).fit(data.X, data.y, np.random.default_rng(s)).coef_
-            for s in (1, 1, 2)]
+    fits = [
+        PrivateMultiTaskLearner(K=1.0).fit(data.X, data.y, np.random.default_rng(s)).coef_
+        for s in (1, 1, 2)
+    ]
     np.testing.assert_array_equal(fits[0], fits[1])
     assert not np.array_equal(fits[0], fits[2])
 

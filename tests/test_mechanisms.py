@@ -120,8 +120,16 @@ def test_scale_calibrates_to_the_sensitivity(mech, view):
 
 @pytest.mark.parametrize(
     ("d", "eps", "delta"),
-    [(30, 0.01, 2.0e-5), (30, 0.1, 2.1e-4), (30, 1, 3.2e-3), (30, 5, 0.070),
-     (5, 0.01, 0.0012), (5, 0.1, 0.013), (5, 1, 0.18), (5, 5, 0.88)],
+    [
+        (30, 0.01, 2.0e-5),
+        (30, 0.1, 2.1e-4),
+        (30, 1, 3.2e-3),
+        (30, 5, 0.070),
+        (5, 0.01, 0.0012),
+        (5, 0.1, 0.013),
+        (5, 1, 0.18),
+        (5, 5, 0.88),
+    ],
 )
 def test_diagonal_profile_has_the_known_values(d, eps, delta):
     assert wishart_diagonal_delta(eps, d) == pytest.approx(delta, rel=0.05)
@@ -145,8 +153,12 @@ def test_no_other_pair_of_models_is_worse_on_the_diagonal():
     rng, N, d, eps = np.random.default_rng(7), 100_000, 3, 1.0
     noise = stats.gamma((d + 1) / 2, scale=1 / eps)
     known = wishart_diagonal_delta(eps, d)
-    pairs = [(np.eye(3)[0], np.zeros(3)), (np.zeros(3), np.eye(3)[0]),
-             (np.eye(3)[0], np.array([0, 0.5, 0.5])), (np.array([0.5, 0.5, 0]), np.eye(3)[2])]
+    pairs = [
+        (np.eye(3)[0], np.zeros(3)),
+        (np.zeros(3), np.eye(3)[0]),
+        (np.eye(3)[0], np.array([0, 0.5, 0.5])),
+        (np.array([0.5, 0.5, 0]), np.eye(3)[2]),
+    ]
     pairs += [tuple(rng.dirichlet([0.5] * 3, 2)) for _ in range(12)]
     for p, q in pairs:  # squared entries of the two models, sums at most K^2 = 1
         x = p + noise.rvs((N, d), random_state=rng)

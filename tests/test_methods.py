@@ -14,10 +14,14 @@ from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.tuning import cross_validate, edges, prepare
 
-PRIVATE = [(Proximal("lr", "trace", private=True), mech)
-           for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Gaussian(shift=1.0))]
-PRIVATE += [(Proximal("gs", "l21", private=True), mech)
-            for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Laplace())]
+PRIVATE = [
+    (Proximal("lr", "trace", private=True), mech)
+    for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Gaussian(shift=1.0))
+]
+PRIVATE += [
+    (Proximal("gs", "l21", private=True), mech)
+    for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Laplace())
+]
 
 
 def fit_one(method, datafit, W0, candidate, budget, seed=0):
@@ -139,8 +143,13 @@ def test_stl_tasks_do_not_see_each_other(rng):
     changed = replace(data, y=(data.y[0] + 5, *data.y[1:]))
     for penalty in ("l2", "l1"):
         fits = [
-            fit_one(SingleTask(penalty=penalty), datafit_for(d), None,
-                    Candidate(penalty, 0.5, 200, True, False), NO_BUDGET)
+            fit_one(
+                SingleTask(penalty=penalty),
+                datafit_for(d),
+                None,
+                Candidate(penalty, 0.5, 200, True, False),
+                NO_BUDGET,
+            )
             for d in (data, changed)
         ]
         if penalty == "l2":

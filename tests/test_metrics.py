@@ -66,6 +66,7 @@ def test_heldout_error_of_labels_is_one_minus_auc(rng):
     data = ragged_data(rng, kind="binary")
     W = rng.standard_normal((2, data.n_tasks, data.n_features))
     got = heldout_error(datafit_for(data), W, None)
-    want = [[1 - auc(X @ w, y) for X, w, y in zip(data.X, models, data.y, strict=True)]
-            for models in W]
+    want = [
+        [1 - auc(X @ w, y) for X, w, y in zip(data.X, models, data.y, strict=True)] for models in W
+    ]
     np.testing.assert_allclose(got, want)

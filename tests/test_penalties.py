@@ -64,8 +64,9 @@ def test_a_batch_equals_its_members(penalty, rng):
     threshold = rng.uniform(0, 2, 5)
     batch = penalty.prox(W, threshold)
     for b in range(5):
-        np.testing.assert_allclose(batch[b], penalty.prox(W[b : b + 1], threshold[b : b + 1])[0],
-                                   atol=1e-14)
+        np.testing.assert_allclose(
+            batch[b], penalty.prox(W[b : b + 1], threshold[b : b + 1])[0], atol=1e-14
+        )
 
 
 def test_negative_eigenvalues_count_by_size_or_not_at_all():

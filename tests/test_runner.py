@@ -40,8 +40,16 @@ def test_files_of_a_run(method, tmp_path):
     privacy, eps = ("wishart", "0.1") if private else ("none", "inf")
     assert folder == tmp_path / "low_rank" / method / privacy / f"eps-{eps}"
     rows = pd.read_csv(folder / "replicates.csv", keep_default_na=False, na_values=[""])
-    assert list(rows.columns[:8]) == ["dataset", "method", "privacy", "epsilon", "delta",
-                                      "replicate", "metric", "value"]
+    assert list(rows.columns[:8]) == [
+        "dataset",
+        "method",
+        "privacy",
+        "epsilon",
+        "delta",
+        "replicate",
+        "metric",
+        "value",
+    ]
     assert set(rows.metric) == {"nmse", "nmse_pooled", "nmse_stl", "tasks_left_out"}
     assert rows.replicate.is_monotonic_increasing
     assert np.isfinite(rows.value).all()
@@ -82,8 +90,17 @@ def test_one_candidate_needs_no_cross_validation(tmp_path):
 
 def test_card_says_claimed_and_proved_unit_and_caveats(tmp_path):
     folder, text = run_here(tmp_path, "method=lr", "epsilon=0.1")
-    for words in ("claimed", "proved", "a task; neighbours replace one", "wishart-support",
-                  "tuning-not-charged", "float-noise", "reproducible-rng", "stl", str(folder)):
+    for words in (
+        "claimed",
+        "proved",
+        "a task; neighbours replace one",
+        "wishart-support",
+        "tuning-not-charged",
+        "float-noise",
+        "reproducible-rng",
+        "stl",
+        str(folder),
+    ):
         assert words in text, words
     _, text = run_here(tmp_path, "method=lr", "epsilon=0.1", "privacy=gaussian")
     assert "gaussian, eps = 0.1 proved per task" in text
@@ -108,7 +125,8 @@ def test_number_of_processes_does_not_matter(tmp_path):
 def test_all_methods_and_budgets_of_a_replicate_see_the_same_data(tmp_path):
     stl = [
         pd.read_csv(run_here(tmp_path, *overrides)[0] / "replicates.csv")
-        .query("metric == 'nmse_stl'").value.to_numpy()
+        .query("metric == 'nmse_stl'")
+        .value.to_numpy()
         for overrides in (["method=lr", "epsilon=0.1"], ["method=gs", "epsilon=5"], ["method=stl"])
     ]
     np.testing.assert_array_equal(stl[0], stl[1])
@@ -241,7 +259,8 @@ def dies_once(run, replicate):
 def test_a_killed_worker_is_replaced(tmp_path, monkeypatch):
     whole, _ = run_here(tmp_path / "a", "n_replicates=4")
     monkeypatch.setattr(runner, "run_replicate", dies_once)
-    resumed, _ = run_here(tmp_path / "b", "n_replicates=4", "n_jobs=2",
-                          f"data_dir={tmp_path / 'mark'}")
+    resumed, _ = run_here(
+        tmp_path / "b", "n_replicates=4", "n_jobs=2", f"data_dir={tmp_path / 'mark'}"
+    )
     assert (tmp_path / "mark.died").exists()
     assert tables(resumed) == tables(whole)

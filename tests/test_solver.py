@@ -1,4 +1,4 @@
-"""The batched solver: reference trajectories, a plain loop, optimality and an independent solver."""
+"""The batched solver: reference trajectories, a plain loop, optimality, an independent solver."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,15 @@ from mpmtl.solvers.proximal import Rounds, clip_norms, duality_gap, proximal_rou
 
 
 def batch(lam, n_rounds, accelerated, strongly, K, lipschitz, mu=1e-3):
-    return Rounds(np.array(lam, dtype=float), np.array(n_rounds), np.array(accelerated),
-                  np.array(strongly), np.array(K, dtype=float), mu, lipschitz)
+    return Rounds(
+        np.array(lam, dtype=float),
+        np.array(n_rounds),
+        np.array(accelerated),
+        np.array(strongly),
+        np.array(K, dtype=float),
+        mu,
+        lipschitz,
+    )
 
 
 @pytest.mark.parametrize("name", ["lr_basic", "lr_accelerated", "gs_basic", "gs_accelerated"])
@@ -175,8 +182,14 @@ def test_noise_free_private_rounds_are_the_non_private_ones(rng):
     """A release that adds nothing, K = inf: the private loop is proximal gradient descent."""
     datafit = datafit_for(ragged_data(rng, 8, 5))
     for penalty in (TraceNorm(), GroupL1()):
-        settings = batch([0.5, 0.1], [20, 20], [True, False], [False, False], [np.inf, np.inf],
-                         datafit.lipschitz())
+        settings = batch(
+            [0.5, 0.1],
+            [20, 20],
+            [True, False],
+            [False, False],
+            [np.inf, np.inf],
+            datafit.lipschitz(),
+        )
         start = np.zeros(datafit.shape)
         plain = list(proximal_rounds(datafit, penalty, start, settings))
         private = list(proximal_rounds(datafit, penalty, start, settings, lambda t, Sigma: Sigma))
@@ -188,8 +201,9 @@ def test_clip_norms_bounds_every_model_and_keeps_short_ones(rng):
     K = np.array([0.5, 2.0])
     clipped = clip_norms(W, K)
     norms = np.linalg.norm(W, axis=2)
-    np.testing.assert_allclose(np.linalg.norm(clipped, axis=2), np.minimum(norms, K[:, None]),
-                               rtol=1e-14)
+    np.testing.assert_allclose(
+        np.linalg.norm(clipped, axis=2), np.minimum(norms, K[:, None]), rtol=1e-14
+    )
     short = norms <= K[:, None]
     np.testing.assert_array_equal(clipped[short], W[short])
 

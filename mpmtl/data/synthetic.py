@@ -93,7 +93,7 @@ class LowRank(Synthetic):
 
 @dataclass(frozen=True)
 class GroupSparse(Synthetic):
-    """Only the first `relevant` features count; their weights are U([-high, -low] u [low, high])."""
+    """Only the first `relevant` features count; weights are U([-high, -low] u [low, high])."""
 
     relevant: int = 4
     low: float = 1.0

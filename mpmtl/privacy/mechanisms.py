@@ -7,6 +7,7 @@ into a noise scale for clipping norm K = 1 (the caller multiplies by K^2) and dr
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -145,7 +146,7 @@ def wishart_diagonal_delta(eps_t, d, at=None):
 
     spread = [noise.ppf(q) for q in (1e-12, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4)]
     edges = [0.0, *spread, noise.isf(1e-14)]
-    parts = [quad(integrand, a, b, limit=200)[0] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [quad(integrand, a, b, limit=200)[0] for a, b in pairwise(edges)]
     return float(min(1.0, max(0.0, sum(parts))))
 
 

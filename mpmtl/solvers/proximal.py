@@ -179,7 +179,9 @@ def duality_gap(datafit, penalty, lam, W, mu=0.0):
     if mu > 0:
         scale = np.ones(len(W))
         primal = primal + 0.5 * mu * (W**2).sum(axis=(1, 2))
-        dual = -datafit.conjugate(W, scale) - (penalty.prox(G, lam) ** 2).sum(axis=(1, 2)) / (2 * mu)
+        dual = -datafit.conjugate(W, scale) - (penalty.prox(G, lam) ** 2).sum(axis=(1, 2)) / (
+            2 * mu
+        )
     else:
         norm = penalty.dual_norm(G)
         scale = np.minimum(1, lam / np.where(norm > 0, norm, 1))
