@@ -104,7 +104,7 @@ def _settings(records):
 def _guarantee(block):
     if block is None or block["delta"] >= 1:
         return "nothing"
-    return f"({block['epsilon']:.4g}, {block['delta']:.4g}): {block['basis']}"
+    return f"{_pair(block)}: {block['basis']}"
 
 
 def card(run, records, path, explained=()):
@@ -186,7 +186,9 @@ def summary_row(run, records):
 def _pair(block):
     if block is None or block["delta"] >= 1:
         return "-"
-    return f"({block['epsilon']:.3g}, {block['delta']:.2g})"
+    near_one = block["delta"] > 0.99  # .9999 must not look like 1
+    delta = f"1 - {1 - block['delta']:.2g}" if near_one else f"{block['delta']:.3g}"
+    return f"({block['epsilon']:.4g}, {delta})"
 
 
 def sweep_table(rows):
