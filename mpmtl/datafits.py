@@ -4,7 +4,7 @@ Models have shape (B, m, d): B candidates, m tasks as rows, d features. Results 
 (B, m). Tasks are ragged: nothing assumes equal sample sizes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -12,14 +12,60 @@ from scipy.special import expit, xlogy
 from mpmtl.errors import require
 
 
-def _weights(n, average):
-    """1/n_i where the loss is averaged over a task's samples, else 1."""
-    return 1 / n if average else np.ones(len(n))
+@dataclass(frozen=True)
+class Loss:
+    """Samples of all tasks and how a task's loss is scaled.
+
+    Attributes
+    ----------
+    X : tuple of ndarray, shape (n_i, d)
+    y : tuple of ndarray, shape (n_i,)
+    average : bool
+        Average a task's loss over its samples instead of summing it.
+    n : ndarray, shape (m,)
+        Samples of each task.
+    weight : ndarray, shape (m,)
+        c_i = 1/n_i or 1.
+    """
+
+    X: tuple
+    y: tuple
+    average: bool
+    n: np.ndarray = field(init=False, repr=False)
+    weight: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self):
+        n = np.array([len(y) for y in self.y])
+        object.__setattr__(self, "n", n)
+        object.__setattr__(self, "weight", 1 / n if self.average else np.ones(len(n)))
+
+    @property
+    def shape(self):
+        """(m, d)."""
+        return len(self.X), self.X[0].shape[1]
+
+    @classmethod
+    def merged(cls, parts):
+        """Loss on the union of disjoint samples, such as all folds but one."""
+        return cls(
+            X=tuple(np.concatenate(rows) for rows in zip(*(p.X for p in parts), strict=True)),
+            y=tuple(np.concatenate(rows) for rows in zip(*(p.y for p in parts), strict=True)),
+            average=parts[0].average,
+            **cls._merged_statistics(parts),
+        )
+
+    @classmethod
+    def _merged_statistics(cls, parts):
+        return {}
+
+    def projected(self, U):
+        """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k)."""
+        return type(self)(tuple(X @ U for X in self.X), self.y, self.average)
 
 
 @dataclass(frozen=True)
-class SquaredLoss:
-    r"""Squared loss of every task from its sufficient statistics.
+class SquaredLoss(Loss):
+    r"""Squared loss of every task, from its sufficient statistics.
 
     .. math:: L_i(w) = c_i \tfrac12 \|X_i w - y_i\|^2, \quad
         \nabla L_i(w) = c_i (X_i'X_i w - X_i'y_i), \quad c_i = 1 \text{ or } 1/n_i
@@ -27,54 +73,39 @@ class SquaredLoss:
     Attributes
     ----------
     gram : ndarray, shape (m, d, d)
+        X_i'X_i; computed unless given.
     xty : ndarray, shape (m, d)
     yty : ndarray, shape (m,)
-    n : ndarray, shape (m,)
-    average : bool
     """
 
-    gram: np.ndarray
-    xty: np.ndarray
-    yty: np.ndarray
-    n: np.ndarray
     average: bool = False
-    weight: np.ndarray = field(init=False, repr=False)
+    gram: np.ndarray | None = field(default=None, repr=False)
+    xty: np.ndarray | None = field(default=None, repr=False)
+    yty: np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "weight", _weights(self.n, self.average))
+        super().__post_init__()
+        if self.gram is None:
+            samples = list(zip(self.X, self.y, strict=True))
+            object.__setattr__(self, "gram", np.stack([X.T @ X for X in self.X]))
+            object.__setattr__(self, "xty", np.stack([X.T @ y for X, y in samples]))
+            object.__setattr__(self, "yty", np.array([y @ y for y in self.y]))
 
     @classmethod
-    def from_data(cls, data, average=False):
-        return cls(
-            gram=np.stack([X.T @ X for X in data.X]),
-            xty=np.stack([X.T @ y for X, y in zip(data.X, data.y, strict=True)]),
-            yty=np.array([y @ y for y in data.y]),
-            n=data.n_samples,
-            average=average,
-        )
+    def _merged_statistics(cls, parts):
+        return {key: sum(getattr(p, key) for p in parts) for key in ("gram", "xty", "yty")}
 
-    @classmethod
-    def merged(cls, parts):
-        """Loss on the union of disjoint samples, such as all folds but one."""
-        return cls(
-            gram=sum(part.gram for part in parts),
-            xty=sum(part.xty for part in parts),
-            yty=sum(part.yty for part in parts),
-            n=sum(part.n for part in parts),
-            average=parts[0].average,
-        )
+    def projected(self, U):
+        X = tuple(X @ U for X in self.X)
+        return SquaredLoss(X, self.y, self.average, U.T @ self.gram @ U, self.xty @ U, self.yty)
 
-    @property
-    def shape(self):
-        return self.xty.shape
-
-    def _product(self, W):
+    def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""
         return np.matmul(W.swapaxes(0, 1), self.gram).swapaxes(0, 1)
 
     def gradient(self, W):
         """Shape (B, m, d)."""
-        grad = self._product(W)
+        grad = self.product(W)
         grad -= self.xty
         if self.average:
             grad *= self.weight[:, None]
@@ -82,7 +113,7 @@ class SquaredLoss:
 
     def squared_error(self, W):
         """||X_i w_i - y_i||^2, shape (B, m), without predictions."""
-        inner = np.einsum("bmd,bmd->bm", self._product(W) - 2 * self.xty, W)
+        inner = np.einsum("bmd,bmd->bm", self.product(W) - 2 * self.xty, W)
         return np.maximum(self.yty + inner, 0)
 
     def value(self, W):
@@ -102,44 +133,13 @@ class SquaredLoss:
 
 
 @dataclass(frozen=True)
-class LogisticLoss:
+class LogisticLoss(Loss):
     r"""Logistic loss of every task, labels in {-1, 1}.
 
     .. math:: L_i(w) = c_i \sum_j \log(1 + e^{-y_{ij} x_{ij}'w}), \quad c_i = 1 \text{ or } 1/n_i
-
-    Attributes
-    ----------
-    X : tuple of ndarray, shape (n_i, d)
-    y : tuple of ndarray, shape (n_i,)
-    average : bool
     """
 
-    X: tuple
-    y: tuple
     average: bool = True
-    n: np.ndarray = field(init=False, repr=False)
-    weight: np.ndarray = field(init=False, repr=False)
-
-    def __post_init__(self):
-        object.__setattr__(self, "n", np.array([len(y) for y in self.y]))
-        object.__setattr__(self, "weight", _weights(self.n, self.average))
-
-    @classmethod
-    def from_data(cls, data, average=True):
-        return cls(data.X, data.y, average)
-
-    @classmethod
-    def merged(cls, parts):
-        """Loss on the union of disjoint samples, such as all folds but one."""
-        return cls(
-            X=tuple(np.concatenate(rows) for rows in zip(*(p.X for p in parts), strict=True)),
-            y=tuple(np.concatenate(rows) for rows in zip(*(p.y for p in parts), strict=True)),
-            average=parts[0].average,
-        )
-
-    @property
-    def shape(self):
-        return len(self.X), self.X[0].shape[1]
 
     def margins(self, W):
         """y_ij x_ij'w_i for each task in turn, shape (n_i, B)."""
@@ -187,4 +187,11 @@ def datafit_for(data, average=None):
     require(data.kind in DATAFITS, f"unknown kind of target {data.kind!r}")
     if average is None:
         average = data.kind == "binary"
-    return DATAFITS[data.kind].from_data(data, average)
+    return DATAFITS[data.kind](data.X, data.y, average)
+
+
+def squared_loss(datafit, average):
+    """Squared loss of the same samples, for methods that have a closed form for it only."""
+    if isinstance(datafit, SquaredLoss):
+        return replace(datafit, average=average)
+    return SquaredLoss(datafit.X, datafit.y, average)

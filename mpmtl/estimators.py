@@ -10,7 +10,7 @@ from mpmtl.datafits import datafit_for
 from mpmtl.errors import require
 from mpmtl.methods import Budget, Candidate, Proximal
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import Gaussian, Mechanism
+from mpmtl.privacy.mechanisms import Gaussian, Mechanism, check_view
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
@@ -163,18 +163,15 @@ class PrivateMultiTaskLearner(_Learner):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
         rng = np.random.default_rng() if rng is None else rng
         method = Proximal("private", self.penalty, private=True, clip=self.clip)
-        require(
-            method.view in self.mechanism.views,
-            f"mechanism {self.mechanism.name} needs penalty='l21'",
-        )
+        check_view(self.mechanism, method.view)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
         candidate = Candidate(
             self.penalty, self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
         budget = Budget(self.mechanism, self.epsilon, self.delta)
-        self.privacy_ = method.state(candidate, budget, np.shape(X[0])[1])
-        warn_caveats(self.privacy_.caveats)
         datafit = self._datafit(X, y)
+        self.privacy_ = method.state(candidate, budget, datafit)
+        warn_caveats(self.privacy_.caveats)
         start = ridge_path(datafit, [self.ridge])[0]
         ((_, W),) = method.fit(datafit, start, [candidate], budget, rng)
         self.coef_ = W[0].T

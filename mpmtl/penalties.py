@@ -72,6 +72,33 @@ class TraceNorm:
 
 
 @dataclass(frozen=True)
+class SquaredTraceNorm:
+    r"""Half the squared trace norm, :math:`\tfrac12 \|W\|_*^2`: MTRL with the best Omega."""
+
+    name: ClassVar[str] = "squared_trace"
+    view: ClassVar[None] = None
+
+    def value(self, W):
+        return 0.5 * TraceNorm().value(W) ** 2
+
+    def prox(self, W, threshold):
+        r"""Soft-thresholding of the singular values at tau = threshold * sum_j (s_j - tau)_+.
+
+        With the k largest values above tau, tau = threshold * sum_{j<=k} s_j / (1 + k threshold);
+        it is the largest of these numbers over k.
+        """
+        wide = W.shape[-1] > W.shape[-2]
+        gram = np.matmul(W, W.swapaxes(-1, -2)) if wide else TraceNorm().covariance(W)
+        eigenvalues, U = np.linalg.eigh(gram)
+        sigma = np.sqrt(np.maximum(eigenvalues, 0))
+        k = np.arange(1, sigma.shape[-1] + 1)
+        sums = np.cumsum(sigma[:, ::-1], axis=-1)
+        tau = (threshold[:, None] * sums / (1 + k * threshold[:, None])).max(axis=-1)
+        M = np.matmul(U * _shrinkage(sigma, tau[:, None])[:, None], U.swapaxes(-1, -2))
+        return np.matmul(M, W) if wide else np.matmul(W, M)
+
+
+@dataclass(frozen=True)
 class GroupL1:
     r"""l2,1 norm: sum over features of the norm over tasks; shows only the diagonal (`gs`)."""
 
@@ -117,7 +144,40 @@ class L1:
         return np.sign(W) * np.maximum(np.abs(W) - threshold[:, None, None], 0)
 
 
-PENALTIES = {p.name: p for p in (TraceNorm(), GroupL1(), L1())}
+@dataclass(frozen=True)
+class L12:
+    """Sum of the tasks' Euclidean norms, columnwise l2: a task's part is whole or zero."""
+
+    name: ClassVar[str] = "l12"
+    view: ClassVar[None] = None
+
+    def value(self, W):
+        return np.sqrt((W**2).sum(axis=-1)).sum(axis=-1)
+
+    def dual_norm(self, G):
+        return np.sqrt((G**2).sum(axis=-1)).max(axis=-1)
+
+    def prox(self, W, threshold):
+        norms = np.sqrt((W**2).sum(axis=-1, keepdims=True))
+        return W * _shrinkage(norms, threshold[:, None, None])
+
+
+@dataclass(frozen=True)
+class SquaredFrobenius:
+    """Squared Frobenius norm: a task's own part is shrunk and never zero."""
+
+    name: ClassVar[str] = "frobenius"
+    view: ClassVar[None] = None
+
+    def value(self, W):
+        return (W**2).sum(axis=(-2, -1))
+
+    def prox(self, W, threshold):
+        return W / (1 + 2 * threshold[:, None, None])
+
+
+ALL = (TraceNorm(), SquaredTraceNorm(), GroupL1(), L1(), L12(), SquaredFrobenius())
+PENALTIES = {penalty.name: penalty for penalty in ALL}
 
 
 def penalty_named(name):

@@ -12,18 +12,21 @@ import platform
 import subprocess
 import zlib
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 
 from mpmtl.errors import ResultsError
+from mpmtl.methods import Candidate
 
 ROOT = Path(__file__).resolve().parent
-SETTINGS = ["penalty", "lam", "n_rounds", "accelerated", "strongly_convex", "alpha", "Q", "K"]
+SETTINGS = [f.name for f in fields(Candidate)]
 COLUMNS = {
     "replicates": [
         "dataset",
@@ -229,8 +232,17 @@ class RunFolder:
         return {record["replicate"]: record for record in records if record is not None}
 
     def append(self, record):
-        """Add a finished replicate; it is on disk when this returns."""
+        """Add a finished replicate; it is on disk when this returns.
+
+        Its arrays go to ``<name>/replicate-<r>.npy``, before the line that says it is finished.
+        """
+        record = dict(record)
+        arrays = record.pop("arrays", {})
         line = _sealed(record)
+        with self._explained():
+            for name, array in arrays.items():
+                (self.path / name).mkdir(exist_ok=True)
+                np.save(self.path / name / f"replicate-{record['replicate']:04d}.npy", array)
         with self._explained(), self.journal.open("a", encoding="utf-8", newline="") as file:
             file.write(line)
             file.flush()

@@ -10,6 +10,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
 from mpmtl.errors import ResultsError
+from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
 from mpmtl.results import RunFolder
 from mpmtl.streams import stream
@@ -25,7 +26,8 @@ def run_replicate(run, replicate):
     Returns
     -------
     dict
-        The journal record: rows of the four tables, the privacy statement and the edges.
+        The journal record: rows of the four tables, the privacy statement and the edges; and
+        "arrays", matrices that go to files of their own.
     """
     started = time.perf_counter()
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
@@ -40,8 +42,8 @@ def run_replicate(run, replicate):
     if len(candidates) > 1:
         scores = cross_validate(run.method, problem, candidates, budget, noise)
     best = int(np.argmin(scores)) if len(candidates) > 1 else 0
-    chosen, trace = candidates[best], []
-    fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), trace)
+    chosen, log = candidates[best], FitLog()
+    fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
     metrics = evaluate(test, W[0])
     main = next(iter(metrics))
@@ -72,26 +74,22 @@ def run_replicate(run, replicate):
             }
             for k, (candidate, score) in enumerate(zip(candidates, scores, strict=True))
         ],
-        "trace": _trace_rows(run, replicate, chosen, budget, trace),
+        "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "privacy": run.method.state(chosen, budget, train.n_features).as_dict(),
+        "privacy": run.method.state(chosen, budget, problem.datafit).as_dict(),
         "edges": edges(chosen, candidates),
+        "arrays": log.arrays,
     }
 
 
-def _trace_rows(run, replicate, chosen, budget, trace):
-    if not trace:
+def _trace_rows(run, replicate, chosen, budget, datafit, log):
+    if not log.rounds:
         return []
-    rounds = budget.of_rounds(chosen)
+    budgets = run.method.round_budgets(chosen, budget, datafit)
+    name = budget.mechanism.budget_name
     return [
-        {
-            "replicate": replicate,
-            "round": t,
-            budget.mechanism.budget_name: eps,
-            "noise_norm": noise,
-            "signal_norm": signal,
-        }
-        for t, (eps, (noise, signal)) in enumerate(zip(rounds, trace, strict=True), start=1)
+        {"replicate": replicate, "round": t, name: eps, "noise_norm": noise, "signal_norm": signal}
+        for t, (eps, (noise, signal)) in enumerate(zip(budgets, log.rounds, strict=True), start=1)
     ]
 
 

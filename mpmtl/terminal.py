@@ -85,17 +85,17 @@ def _settings(records):
     """Chosen settings: the most frequent value of each, or the median of a continuous one."""
     rows = [record["replicates"][0] for record in records]
     words = []
-    for key in ("penalty", "n_rounds", "accelerated", "strongly_convex"):
+    for key in ("variant", "penalty", "n_rounds", "accelerated", "strongly_convex", "rank"):
         values = [row[key] for row in rows if row[key] is not None]
         if values:
             value, count = Counter(values).most_common(1)[0]
             share = f" ({100 * count / len(rows):.0f} %)" if count < len(rows) else ""
             words.append(f"{'T' if key == 'n_rounds' else key} = {value}{share}")
-    for key in ("lam", "K"):
+    for key in ("lam", "lam2", "K", "step"):
         values = [row[key] for row in rows if row[key] is not None]
         if values:
             words.append(
-                f"{'lambda' if key == 'lam' else key} = {np.median(values):.3g}"
+                f"{key.replace('lam', 'lambda')} = {np.median(values):.3g}"
                 + (" (median)" if len(set(values)) > 1 else "")
             )
     return ", ".join(words)
@@ -153,6 +153,8 @@ def card(run, records, path, explained=()):
         ("claimed", _guarantee(statement["claimed"])),
         ("proved", _guarantee(statement["proved"])),
     ]
+    if statement["instance"]:
+        lines.append(("proved also", _guarantee(statement["instance"])))
     lines += [("note", note) for note in statement["notes"]]
     new = [code for code in statement["caveats"] if code not in explained]
     known = [code for code in statement["caveats"] if code in explained]

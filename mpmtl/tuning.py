@@ -22,6 +22,12 @@ GRIDS = (
     "alpha",
     "Q",
     "K",
+    "noisy_ridge",
+    "lam2",
+    "gamma",
+    "psi",
+    "rank",
+    "step",
 )
 
 
@@ -44,6 +50,17 @@ class Tuning:
         Forms of the private methods.
     alpha, Q : tuple of float or "theory"
         Allocation over rounds for convex and strongly convex forms.
+    noisy_ridge : tuple of float
+        l2 penalties of `dp_mtrl` and `dp_aggr`, whose noise shrinks with them, in units of L.
+    lam2 : tuple of float
+        Second regularisation: of the task relations (`mtrl`, `dp_mtrl`, `rl`; in units of L/m) and
+        of the local part (`lr_sp`; in the unit of lam).
+    gamma : tuple of float
+        Clipping norm of `mr_mtl`, in the unit of K.
+    psi, step : tuple of float
+        Clipping norm and step size of `fedrep`, in units of a typical gradient and curvature.
+    rank : tuple of int
+        Columns of `fedrep`'s representation.
     K : tuple of float
         Clipping norm, in units of the median norm of the STL models (``K_unit="median"``) or as
         it is (``"absolute"``).
@@ -60,6 +77,12 @@ class Tuning:
     alpha: tuple
     Q: tuple
     K: tuple
+    noisy_ridge: tuple = (1.0,)
+    lam2: tuple = (0.1,)
+    gamma: tuple = (1.0,)
+    psi: tuple = (1.0,)
+    rank: tuple = (5,)
+    step: tuple = (1.0,)
     lam_unit: str = "max"
     K_unit: str = "median"
     stratified: bool = True
@@ -73,10 +96,12 @@ class Tuning:
             object.__setattr__(self, key, values)
         self._check("ridge", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
         self._check("lam", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
-        self._check("K", lambda v: v > 0 and np.isfinite(v), "finite and above 0")
+        for key in ("K", "noisy_ridge", "lam2", "gamma", "psi", "step"):
+            self._check(key, lambda v: v > 0 and np.isfinite(v), "finite and above 0")
         whole = "a whole number of at least 1"
         self._check("n_rounds", lambda v: v >= 1 and v == int(v), whole)
         self._check("path_rounds", lambda v: v >= 1 and v == int(v), whole)
+        self._check("rank", lambda v: v >= 1 and v == int(v), whole)
         for key in ("accelerated", "strongly_convex"):
             self._check(key, lambda v: isinstance(v, bool), "true or false")
         self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
@@ -164,6 +189,7 @@ def prepare(train, tuning, loss_average, seed, replicate):
         lipschitz=lipschitz or 1.0,
         gradient=datafit.gradient(zero)[0],
         median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
+        samples=1.0 if datafit.average else float(datafit.n.mean()),
     )
     return Problem(datafit, parts, variance, [path[best] for path in paths], start, scales)
 
@@ -171,13 +197,14 @@ def prepare(train, tuning, loss_average, seed, replicate):
 def _mean_error(errors):
     """Mean over folds and tasks where the error is defined, shape (B,)."""
     errors = np.stack(errors)
-    defined = np.isfinite(errors[:, :1]).all(axis=1)
+    defined = ~np.isnan(errors).all(axis=1)  # a held-out part decides that for all candidates
     require(
         defined.any(),
         "the held-out error is not defined on any task: all targets constant, "
         "or one class in every fold",
     )
-    return np.array([e[defined].mean() for e in errors.swapaxes(0, 1)])
+    means = np.array([e[defined].mean() for e in errors.swapaxes(0, 1)])
+    return np.where(np.isnan(means), np.inf, means)  # a candidate that diverged is never chosen
 
 
 def cross_validate(method, problem, candidates, budget, noise):
@@ -197,14 +224,14 @@ def cross_validate(method, problem, candidates, budget, noise):
     return _mean_error(errors)
 
 
-#: Limits that no grid could pass: one round.
-NATURAL_LIMITS = {"n_rounds": 1}
+#: Limits that no grid could pass: one round, no penalty.
+NATURAL_LIMITS = {"n_rounds": 1, "rank": 1, "lam2": 0.0}
 
 
 def edges(chosen, candidates):
     """Names of the numeric settings whose chosen value is the first or last of its grid."""
     found = []
-    alike = [c for c in candidates if c.penalty == chosen.penalty]
+    alike = [c for c in candidates if (c.penalty, c.variant) == (chosen.penalty, chosen.variant)]
     for key in (f.name for f in fields(chosen)):
         value = getattr(chosen, key)
         if isinstance(value, bool | str) or value is None:

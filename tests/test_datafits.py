@@ -67,7 +67,7 @@ def test_merged_folds_are_the_whole(kind, average, rng):
 def test_conjugate_of_the_squared_loss(rng):
     """L^*(theta) = c (s^2/2 ||r||^2 + s r'y) for theta = s c r, by maximising over predictions."""
     data = ragged_data(rng, m=1)
-    datafit = SquaredLoss.from_data(data, average=True)
+    datafit = SquaredLoss(data.X, data.y, average=True)
     W = rng.standard_normal((1, 1, 4))
     r, y, n, s = data.X[0] @ W[0, 0] - data.y[0], data.y[0], len(data.y[0]), 0.7
     theta = s * r / n
@@ -78,7 +78,7 @@ def test_conjugate_of_the_squared_loss(rng):
 
 def test_conjugate_of_the_logistic_loss(rng):
     data = ragged_data(rng, m=1, kind="binary")
-    datafit = LogisticLoss.from_data(data, average=False)
+    datafit = LogisticLoss(data.X, data.y, average=False)
     W = rng.standard_normal((1, 1, 4))
     s, y = 0.7, data.y[0]
     theta = -s * y / (1 + np.exp(y * (data.X[0] @ W[0, 0])))
@@ -95,7 +95,7 @@ def test_conjugate_of_the_logistic_loss(rng):
 
 
 def test_logistic_loss_does_not_overflow(rng):
-    datafit = LogisticLoss.from_data(ragged_data(rng, kind="binary"))
+    datafit = datafit_for(ragged_data(rng, kind="binary"))
     W = 1e6 * rng.standard_normal((1, *datafit.shape))
     assert np.isfinite(datafit.value(W)).all()
     assert np.isfinite(datafit.gradient(W)).all()

@@ -1,6 +1,7 @@
 """Methods: candidates, limits without and with much noise, and what is said about their privacy."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
     method = Proximal("lr", "trace", private=True)
     budget = Budget(Wishart(), 0.1, 5e-4)
     candidate = Candidate("trace", 1.0, 50, True, False, alpha=0.4, K=1.0)
-    block = method.state(candidate, budget, 30)
+    block = method.state(candidate, budget, SimpleNamespace(shape=(320, 30)))
     eps_t = budget.of_rounds(candidate)
     assert block.claimed.epsilon == 0.1
     assert block.proved.delta == pytest.approx(wishart_delta(eps_t))
@@ -176,6 +177,6 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
 
 
 def test_stl_is_proved_and_tuning_is_not_covered():
-    block = SingleTask().state(None, NO_BUDGET, 3)
+    block = SingleTask().state(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
     assert block.caveats == ("tuning-not-charged",)

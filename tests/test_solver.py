@@ -5,7 +5,7 @@ import pytest
 from conftest import ragged_data
 
 from mpmtl.data import MultiTaskData
-from mpmtl.datafits import SquaredLoss, datafit_for
+from mpmtl.datafits import datafit_for
 from mpmtl.penalties import L1, GroupL1, TraceNorm, penalty_named
 from mpmtl.solvers.proximal import Rounds, clip_norms, duality_gap, proximal_rounds, solve
 
@@ -25,7 +25,7 @@ def batch(lam, n_rounds, accelerated, strongly, K, lipschitz, mu=1e-3):
 @pytest.mark.parametrize("name", ["lr_basic", "lr_accelerated", "gs_basic", "gs_accelerated"])
 def test_trajectories_match_reference(vectors, name):
     v = vectors["trajectory"]
-    datafit = SquaredLoss.from_data(MultiTaskData.checked(v["X"], v["y"]))
+    datafit = datafit_for(MultiTaskData.checked(v["X"], v["y"]))
     penalty = TraceNorm() if name.startswith("lr") else GroupL1()
     E = np.array(v["noise"])
     if penalty.view == "diagonal":
@@ -89,7 +89,7 @@ def test_batch_equals_the_algorithm_written_out(kind, penalty, clip, m, d, rng):
     rounds = batch(lam, T, accelerated, strongly, K, L, mu)
     fits = {}
     for t, W_hat in enumerate(
-        proximal_rounds(datafit, penalty, W0.T, rounds, release, clip), start=1
+        proximal_rounds(datafit, penalty, W0.T, rounds, release, clip=clip), start=1
     ):
         fits |= {b: W_hat[b] for b in range(5) if T[b] == t}
     for b in range(5):

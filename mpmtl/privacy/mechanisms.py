@@ -2,7 +2,7 @@
 
 A mechanism sees only standard quantities: it allocates a budget over rounds, turns a round's budget
 into a noise scale for clipping norm K = 1 (the caller multiplies by K^2) and draws standard noise.
-`view` is what the other tasks get to see: the "full" covariance (`lr`) or its "diagonal" (`gs`).
+`view` is what the other tasks get to see, a key of `VIEWS`.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,23 @@ from mpmtl.privacy.statements import Guarantee, PrivacyStatement
 NOISE_CAVEATS = ("tuning-not-charged", "float-noise", "reproducible-rng")
 
 
-def _check_view(mechanism, view):
+#: What the other tasks may see, in words.
+VIEWS = {
+    "full": "the whole covariance",
+    "diagonal": "the diagonal of the covariance",
+    "relation": "the task relation matrix W'W",
+    "vector": "a sum of clipped vectors or matrices",
+    "output": "the models themselves",
+}
+
+
+def check_view(mechanism, view):
+    """Refuse a mechanism that does not perturb what a method shows."""
+    allowed = [m.name for m in MECHANISMS if view in m.views]
     require(
         view in mechanism.views,
-        f"privacy={mechanism.name} perturbs only the diagonal of the covariance, and this method "
-        "shows all of it: use method=gs, or privacy=gaussian or two_sided_wishart",
+        f"privacy={mechanism.name} does not fit a method that shows {VIEWS[view]}: use "
+        f"privacy={' or '.join(allowed)}",
     )
 
 
@@ -81,6 +93,7 @@ class Wishart(Mechanism):
     """
 
     name: ClassVar[str] = "wishart"
+    views: ClassVar[tuple] = ("full", "diagonal", "relation")
 
     def scale(self, budgets):
         return 1 / (2 * budgets)
@@ -98,6 +111,8 @@ class Wishart(Mechanism):
         total = float(budgets.sum())
         proved = Guarantee(total, wishart_delta(budgets), "support of the Wishart noise, exact")
         notes = ()
+        if view == "relation":  # a replaced task changes a whole row and column of W'W
+            proved = None
         if view == "diagonal" and d > 1:
             pair = [wishart_diagonal_delta(eps, d) for eps in budgets]
             pair_delta = 1 - (1 - delta) * np.prod(1 - np.array(pair))
@@ -189,6 +204,7 @@ class Gaussian(Mechanism):
 
     name: ClassVar[str] = "gaussian"
     budget_name: ClassVar[str] = "mu_t"
+    views: ClassVar[tuple] = ("full", "diagonal", "relation", "vector")
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
         weights = round_weights(n_rounds, alpha, Q)
@@ -230,14 +246,14 @@ class Laplace(Mechanism):
         return 2 / budgets
 
     def draw(self, rng, d, view):
-        _check_view(self, view)
+        check_view(self, view)
         return rng.laplace(size=d)
 
     def spectral_norm(self, d, view):
         return float((1 / np.arange(1, d + 1)).sum())  # mean of the largest of d exponentials
 
     def state(self, epsilon, delta, budgets, d, view):
-        _check_view(self, view)
+        check_view(self, view)
         return PrivacyStatement(
             self.name,
             claimed=None,
@@ -246,11 +262,38 @@ class Laplace(Mechanism):
         )
 
 
+def sphere_noise(rng, shape):
+    """Vectors along the last axis of density ~ exp(-||b||_2): uniform direction, norm Gamma(d)."""
+    direction = rng.standard_normal(shape)
+    norms = np.sqrt((direction**2).sum(axis=-1, keepdims=True))
+    return direction * (rng.gamma(shape[-1], size=norms.shape) / norms)
+
+
+@dataclass(frozen=True)
+class OutputPerturbation(Mechanism):
+    r"""Noise on the models themselves with density ~ exp(-eps_t ||b|| / sensitivity).
+
+    A method turns the budget into one for a single sample by group privacy (Proposition 3) and
+    states what that gives.
+    """
+
+    name: ClassVar[str] = "output_perturbation"
+    views: ClassVar[tuple] = ("output",)
+
+    def scale(self, budgets):
+        return 1 / budgets
+
+    def draw(self, rng, d, view):
+        """Standard noise of density ~ exp(-||b||_2), shape (d,)."""
+        return sphere_noise(rng, (d,))
+
+
 @dataclass(frozen=True)
 class NoNoise(Mechanism):
     """The covariance as it is: no protection, claimed or proved."""
 
     name: ClassVar[str] = "none"
+    views: ClassVar[tuple] = tuple(VIEWS)
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
         return np.full(n_rounds, np.inf)
@@ -259,7 +302,7 @@ class NoNoise(Mechanism):
         return np.zeros_like(budgets)
 
     def draw(self, rng, d, view):
-        return np.zeros((d, d) if view == "full" else d)
+        return np.zeros(d if view == "diagonal" else (d, d))
 
     def spectral_norm(self, d, view):
         return 0.0
@@ -268,3 +311,13 @@ class NoNoise(Mechanism):
         return PrivacyStatement(
             self.name, claimed=None, proved=None, notes=("no noise: no protection",)
         )
+
+
+MECHANISMS = (
+    Wishart,
+    TwoSidedWishart,
+    Gaussian,
+    Laplace,
+    OutputPerturbation,
+    NoNoise,
+)

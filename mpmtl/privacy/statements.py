@@ -16,6 +16,14 @@ CAVEATS = {
         "lambda, T, K, the step size and the allocation are chosen from all tasks' data outside "
         "the budget, as in the paper; neither the claimed nor the proved guarantee covers that"
     ),
+    "data-dependent-lipschitz": (
+        "the sensitivity rests on the largest loss derivative seen in the data, which is smaller "
+        "than the true constant, so less noise is added than a proof needs"
+    ),
+    "unbounded-loss": (
+        "the sensitivity 2/(n lambda) holds for a loss whose derivative is at most 1; the squared "
+        "loss has none, so nothing is proved for it"
+    ),
     "float-noise": (
         "noise is drawn in floating point, whose gaps can leak; the proofs are for real numbers"
     ),
@@ -63,6 +71,8 @@ class PrivacyStatement:
         Codes, keys of `CAVEATS`.
     notes : tuple of str
         Numbers that help to read the guarantees and are no guarantee themselves.
+    instance : Guarantee or None
+        Proved besides for a single sample of a task (replace one sample), by Algorithm 5.
     """
 
     mechanism: str
@@ -70,6 +80,7 @@ class PrivacyStatement:
     proved: Guarantee | None
     caveats: tuple = ()
     notes: tuple = ()
+    instance: Guarantee | None = None
     unit: str = UNIT
     relation: str = RELATION
     adversary: str = ADVERSARY

@@ -27,6 +27,8 @@ class Rounds:
         L of the loss without mu; the step is eta = 1/(L + mu), and 1/L for convex candidates.
     K : ndarray
         Clipping norm; inf for none.
+    ridge : ndarray, optional
+        Further (ridge/2) ||W||_F^2 in the loss.
     """
 
     lam: np.ndarray
@@ -36,6 +38,7 @@ class Rounds:
     K: np.ndarray
     mu: float
     lipschitz: float
+    ridge: np.ndarray | float = 0.0
 
     def __post_init__(self):
         require((self.n_rounds >= 1).all(), f"n_rounds = {self.n_rounds.min()}: at least 1 needed")
@@ -45,8 +48,8 @@ class Rounds:
 
     @property
     def curvature(self):
-        """mu of each candidate: 0 for convex ones."""
-        return np.where(self.strongly_convex, self.mu, 0.0)
+        """Strong convexity of each candidate: its ridge, and mu for the strongly convex ones."""
+        return np.where(self.strongly_convex, self.mu, 0.0) + self.ridge
 
     @property
     def eta(self):
@@ -79,6 +82,8 @@ def proximal_rounds(
     W0,
     rounds,
     release: Callable | None = None,
+    perturb: Callable | None = None,
+    local=None,
     clip="models",
     negative="abs",
     restart=False,
@@ -103,6 +108,13 @@ def proximal_rounds(
         ``release(t, Sigma)`` returns the released covariance of round t for the candidates still
         running (the first ``len(Sigma)`` of the batch). Without it the proximal operator of the
         penalty is applied exactly and nothing is protected.
+    perturb : callable, optional
+        ``perturb(t, W_tilde)`` adds noise to the clipped models, which are then clipped again
+        (Algorithm 5, corrected).
+    local : (penalty, ndarray, ndarray), optional
+        W = P + Q (Algorithm 4): penalty and lambda_2 (shape (B,)) of the part Q that stays with its
+        task, and its start. `penalty`, W0 and the release then concern P, and rounds.lipschitz
+        must be that of both parts together, twice the loss's.
     clip : {"models", "covariance"}
         Clip the models themselves (the paper), or only inside the covariance. Both protect alike.
     negative : {"abs", "clip"}
@@ -113,11 +125,11 @@ def proximal_rounds(
     Yields
     ------
     ndarray, shape (b, m, d)
-        A fresh array each round.
+        A fresh array each round; with `local`, a pair of them, P and Q.
 
     References
     ----------
-    Algorithms 2 and 3 of the paper; Ji and Ye (2009); Liu, Ji, Ye (2009); restart:
+    Algorithms 2 to 5 of the paper; Ji and Ye (2009); Liu, Ji, Ye (2009); restart:
     O'Donoghue and Candes (2015).
     """
     B = len(rounds.lam)
@@ -128,28 +140,44 @@ def proximal_rounds(
     age = np.ones(B)
     previous = clip_norms(W, rounds.K) if clipping else W
     Z = None
+    if local is not None:
+        own_penalty, own_lam, Q = local[0], eta * local[1], np.broadcast_to(local[2], W.shape)
+        Q_previous = Q
     for t in range(1, int(rounds.n_rounds[0]) + 1):
         b = int(np.searchsorted(-rounds.n_rounds, -t, side="right"))  # n_rounds >= t
         W = W[:b]
         W_tilde = clip_norms(W, rounds.K[:b]) if clipping else W
+        if perturb is not None:
+            W_tilde = clip_norms(perturb(t, W_tilde), rounds.K[:b])
         source = W_tilde if clip == "models" else W
         if release is None:
             W_hat = penalty.prox(source, threshold[:b])
         else:
             Sigma = release(t, penalty.covariance(W_tilde))
             W_hat = penalty.apply(source, penalty.projection(Sigma, threshold[:b], negative))
-        yield W_hat
+        if local is None:
+            yield W_hat
+        else:
+            Q_hat = own_penalty.prox(Q[:b], own_lam[:b])
+            yield W_hat, Q_hat
         step = W_hat - previous[:b]
         if restart and Z is not None:
             uphill = np.einsum("bmd,bmd->b", Z[:b] - W_hat, step) > 0
             age[:b][uphill] = 1
-        step *= rounds.momentum(age)[:b, None, None]
+        beta = rounds.momentum(age)[:b, None, None]
+        step *= beta
         step += W_hat
         Z, previous = step, W_hat
-        W = datafit.gradient(Z)
+        whole = Z
+        if local is not None:
+            Z_own, Q_previous = Q_hat + beta * (Q_hat - Q_previous[:b]), Q_hat
+            whole = Z + Z_own
+        W = datafit.gradient(whole)
         if mu.any():
-            W += mu[:b, None, None] * Z
+            W += mu[:b, None, None] * whole
         W *= -eta[:b, None, None]
+        if local is not None:
+            Q = Z_own + W
         W += Z
         age += 1
 

@@ -10,8 +10,8 @@ from mpmtl.datafits import LogisticLoss, SquaredLoss
 
 
 @singledispatch
-def ridge_path(datafit, lams):
-    r"""argmin_w L_i(w) + (lambda/2) ||w||^2 for each task and each lambda.
+def ridge_path(datafit, lams, center=None):
+    r"""argmin_w L_i(w) + (lambda/2) ||w - center||^2 for each task and each lambda.
 
     Squared loss: one eigendecomposition of each Gram matrix serves the whole path (lambda = 0
     gives the solution of least norm). Logistic loss: Newton's method, warm started along the path
@@ -21,6 +21,8 @@ def ridge_path(datafit, lams):
     ----------
     datafit : SquaredLoss or LogisticLoss
     lams : array_like, shape (B,)
+    center : ndarray, shape (B, d), optional
+        Where the penalty pulls each candidate; default zero.
 
     Returns
     -------
@@ -30,46 +32,54 @@ def ridge_path(datafit, lams):
 
 
 @ridge_path.register
-def _(datafit: SquaredLoss, lams):
+def _(datafit: SquaredLoss, lams, center=None):
     lams = np.asarray(lams, dtype=float)
     values, Q = np.linalg.eigh(datafit.weight[:, None, None] * datafit.gram)
-    rotated = np.einsum("mdk,md->mk", Q, datafit.weight[:, None] * datafit.xty)
+    if center is None:
+        right = datafit.weight[:, None] * datafit.xty
+        rotated = np.einsum("mdk,md->mk", Q, right)
+    else:  # the ridge solution for the targets that the center leaves over
+        centers = np.repeat(center[:, None], datafit.shape[0], axis=1)
+        rotated = np.einsum("mdk,bmd->bmk", Q, -datafit.gradient(centers), optimize=True)
     floor = values[:, -1:] * values.shape[1] * np.finfo(float).eps
     values = np.where(values > floor, values, 0)
     denominator = values + lams[:, None, None]
     inside = denominator > 0
     coefficients = np.where(inside, rotated / np.where(inside, denominator, 1), 0)
-    return np.einsum("mdk,bmk->bmd", Q, coefficients)
+    W = np.matmul(coefficients.swapaxes(0, 1), Q.swapaxes(1, 2)).swapaxes(0, 1)
+    return W if center is None else W + center[:, None]
 
 
 @ridge_path.register
-def _(datafit: LogisticLoss, lams):
+def _(datafit: LogisticLoss, lams, center=None):
     lams = np.asarray(lams, dtype=float)
     m, d = datafit.shape
     W = np.zeros((len(lams), m, d))
     for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
         w = np.zeros(d)
         for k in np.argsort(-lams, kind="stable"):
-            w = _newton(X, y, c, lams[k], w)
+            pull = np.zeros(d) if center is None else center[k]
+            w = _newton(X, y, c, lams[k], pull, w if center is None else pull)
             W[k, i] = w
     return W
 
 
-def _newton(X, y, c, lam, w, tol=1e-13, max_steps=100):
-    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w||^2, started at w.
+def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
+    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w - center||^2, started at w.
 
     Stops when half the squared Newton decrement, which estimates how far the objective is above its
     minimum, is below `tol` of the objective.
     """
 
     def objective(margin, w):
-        return c * np.logaddexp(0, -margin).sum() + 0.5 * lam * (w @ w)
+        away = w - center
+        return c * np.logaddexp(0, -margin).sum() + 0.5 * lam * (away @ away)
 
     margin = y * (X @ w)
     value = objective(margin, w)
     for _ in range(max_steps):
         p = expit(-margin)
-        gradient = lam * w - c * (X.T @ (y * p))
+        gradient = lam * (w - center) - c * (X.T @ (y * p))
         root = X * np.sqrt(c * p * (1 - p))[:, None]
         hessian = root.T @ root
         ridge = lam if lam > 0 else 1e-12 * max(np.trace(hessian), 1e-300)

@@ -1,0 +1,238 @@
+"""Algorithms 2 and 3 and their non-private relatives."""
+
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from typing import ClassVar
+
+import numpy as np
+
+from mpmtl.errors import require
+from mpmtl.methods.base import Candidate, FitLog, Method, NoisyRelease
+from mpmtl.penalties import penalty_named
+from mpmtl.privacy.budget import allocate
+from mpmtl.privacy.mechanisms import NOISE_CAVEATS, NoNoise, sphere_noise
+from mpmtl.privacy.statements import Guarantee
+from mpmtl.solvers.proximal import Rounds, proximal_rounds
+
+BLOCK = 16  # candidates that run together; larger blocks no longer fit the cache
+
+
+@dataclass(frozen=True)
+class Proximal(Method):
+    """Algorithms 2 and 3 (`lr`, `gs`) and their non-private relatives (`mtl_lr`, `mtl_gs`).
+
+    Parameters
+    ----------
+    name : str
+    penalty : {"trace", "l21"}
+    private : bool
+        Whether the covariance is released by the privacy mechanism; without it the accelerated
+        convex form is used, as in the paper.
+    init : {"stl", "zero"}
+        W^(0).
+    clip : {"models", "covariance"}
+        Clip the models (the paper), or only inside the covariance (same guarantee).
+    negative : {"abs", "clip"}
+        sqrt(|Lambda|) or sqrt(max(Lambda, 0)) of a noisy covariance.
+    mu : float
+        Strong convexity added where it is considered.
+    eta : float or None
+        Step size; None is 1/L.
+    loss_average : bool or None
+        Average a task's loss over its samples; None: no for squared, yes for logistic.
+    instance_protection : dict or None
+        ``{"epsilon": e}``: Algorithm 5, noise on every clipped model, which protects a single
+        sample with budget e besides.
+    """
+
+    name: str
+    penalty: str
+    private: bool
+    init: str = "stl"
+    clip: str = "models"
+    negative: str = "abs"
+    mu: float = 1e-3
+    eta: float | None = None
+    loss_average: bool | None = None
+    instance_protection: dict | None = None
+    starts: ClassVar[tuple] = ("stl", "zero")
+    parts: ClassVar[int] = 1  # parts of a decomposed model, which share its gradient
+
+    def __post_init__(self):
+        penalty_named(self.penalty)
+        if self.instance_epsilon is not None:
+            require(self.private, f"method.instance_protection does not fit method={self.name}")
+            require(
+                isinstance(self.instance_epsilon, int | float)
+                and 0 < self.instance_epsilon < np.inf,
+                f"method.instance_protection.epsilon = {self.instance_epsilon} must be finite and "
+                "above 0",
+            )
+        for key, allowed in (
+            ("init", self.starts),
+            ("clip", ("models", "covariance")),
+            ("negative", ("abs", "clip")),
+        ):
+            value = getattr(self, key)
+            require(value in allowed, f"method.{key} = {value}: use {' or '.join(allowed)}")
+        require(self.mu > 0, f"method.mu = {self.mu} must be above 0")
+        require(self.eta is None or self.eta > 0, f"method.eta = {self.eta} must be above 0")
+
+    @property
+    def instance_epsilon(self):
+        """Budget that protects a single sample, or None."""
+        return (self.instance_protection or {}).get("epsilon")
+
+    @property
+    def view(self):
+        """What other tasks see of the covariance: "full" or "diagonal"."""
+        return penalty_named(self.penalty).view
+
+    def candidates(self, tuning, scales):
+        unit = scales.lam_unit(penalty_named(self.penalty), tuning.lam_unit)
+        lams = [unit * lam for lam in tuning.lam]
+        if not self.private:
+            return [
+                Candidate(self.penalty, lam, n_rounds, accelerated=True, strongly_convex=False)
+                for lam, n_rounds in product(lams, tuning.path_rounds)
+            ]
+        Ks = [scales.K_unit(tuning.K_unit) * K for K in tuning.K]
+        mu_over_L = self.mu / (scales.lipschitz + self.mu)
+        candidates = []
+        for accelerated, strongly in product(tuning.accelerated, tuning.strongly_convex):
+            allocations = tuning.Q if strongly else tuning.alpha
+            for lam, n_rounds, K, rate in product(lams, tuning.n_rounds, Ks, allocations):
+                if rate == "theory":
+                    rate = theory_rate(accelerated, strongly, mu_over_L)
+                allocation = {"Q": rate} if strongly else {"alpha": rate}
+                candidates.append(
+                    Candidate(self.penalty, lam, n_rounds, accelerated, strongly, K=K, **allocation)
+                )
+        return candidates
+
+    def fit(self, datafit, W0, candidates, budget, rng, log=None):
+        """Yield ``(indices, W)`` for every candidate; see the module's docstring.
+
+        Candidates that differ only in T share a trajectory where the noise does not depend on T.
+        """
+        shared = isinstance(budget.mechanism, NoNoise)
+        trajectories = {}
+        for index, c in enumerate(candidates):
+            key = (c.lam, c.accelerated, c.strongly_convex, c.K, c.lam2)
+            if not shared:
+                key += (c.alpha, c.Q, c.n_rounds)
+            trajectories.setdefault(key, []).append(index)
+        longest = [
+            max(group, key=lambda i: candidates[i].n_rounds) for group in trajectories.values()
+        ]
+        order = sorted(
+            zip(longest, trajectories.values(), strict=True),
+            key=lambda item: -candidates[item[0]].n_rounds,
+        )
+        shared = self._shared(datafit, candidates[order[0][0]].n_rounds, budget, rng)
+        blocks = iter(order)
+        while block := list(islice(blocks, BLOCK)):
+            yield from self._fit_block(datafit, W0, candidates, block, budget, shared, log)
+
+    def _shared(self, datafit, n_rounds, budget, rng):
+        """Noise draws and the Lipschitz constant, the same for all candidates of a fit."""
+        draws, sample_draws = [], []
+        if self.private:
+            mechanism, d = budget.mechanism, datafit.shape[1]
+            draws = [mechanism.draw(rng, d, self.view) for _ in range(n_rounds)]
+        if self.instance_epsilon is not None:
+            sample_draws = [sphere_noise(rng, datafit.shape) for _ in range(n_rounds)]
+        lipschitz = 1 / self.eta if self.eta else self.parts * datafit.lipschitz()
+        return draws, sample_draws, lipschitz
+
+    def _fit_block(self, datafit, W0, candidates, block, budget, shared, log):
+        draws, sample_draws, lipschitz = shared
+        heads, groups = [candidates[head] for head, _ in block], [group for _, group in block]
+        rounds = Rounds(
+            lam=np.array([c.lam for c in heads]),
+            n_rounds=np.array([c.n_rounds for c in heads]),
+            accelerated=np.array([c.accelerated for c in heads]),
+            strongly_convex=np.array([c.strongly_convex for c in heads]),
+            K=np.array([np.inf if c.K is None else c.K for c in heads], dtype=float),
+            mu=self.mu,
+            lipschitz=lipschitz,
+            ridge=np.array([self._ridge(c) for c in heads]),
+        )
+        release = None
+        if self.private:
+            scale = np.zeros((len(heads), heads[0].n_rounds))
+            for b, c in enumerate(heads):
+                scale[b, : c.n_rounds] = c.K**2 * budget.mechanism.scale(budget.of_rounds(c))
+            unit = budget.mechanism.spectral_norm(datafit.shape[1], self.view)
+            release = NoisyRelease(
+                draws, scale, budget.mechanism.shift * unit, (log or FitLog()).rounds
+            )
+        perturb = None
+        if self.instance_epsilon is not None:
+            perturb = SampleNoise(heads, self.instance_epsilon, sample_draws)
+        done = {}
+        for b, group in enumerate(groups):
+            for index in group:
+                done.setdefault(candidates[index].n_rounds, []).append((index, b))
+        steps = self._steps(datafit, W0, heads, rounds, release, perturb, log)
+        for t, W_hat in enumerate(steps, start=1):
+            if t in done:
+                indices, rows = zip(*done[t], strict=True)
+                yield np.array(indices), W_hat[list(rows)]
+
+    def _ridge(self, candidate):
+        """Ridge penalty of a candidate besides its norm."""
+        return 0.0
+
+    def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
+        """Models after each round, for the candidates that run together."""
+        start = W0 if self.init == "stl" else np.zeros_like(W0)
+        return proximal_rounds(
+            datafit,
+            penalty_named(self.penalty),
+            start,
+            rounds,
+            release,
+            perturb,
+            clip=self.clip,
+            negative=self.negative,
+        )
+
+    def state(self, candidate, budget, datafit):
+        """Statement for a fit with the candidate's rounds."""
+        rounds = budget.of_rounds(candidate) if self.private else None
+        d = datafit.shape[1]
+        block = budget.mechanism.state(budget.epsilon, budget.delta, rounds, d, self.view)
+        if self.instance_epsilon is None:
+            return block
+        basis = "Algorithm 5 with the corrected density; a sample, neighbours replace one sample"
+        instance = Guarantee(float(self.instance_epsilon), 0.0, basis)
+        return replace(block, instance=instance, caveats=block.caveats or NOISE_CAVEATS)
+
+
+class SampleNoise:
+    r"""Noise of Algorithm 5: density ~ exp(-(eps_t/2K) ||b||_2) on every clipped model.
+
+    The paper's density has 2K/eps_t in the exponent, which is inverted. The rounds' budgets add up
+    to epsilon.
+    """
+
+    def __init__(self, candidates, epsilon, draws):
+        self.draws = draws
+        self.scale = np.zeros((len(candidates), candidates[0].n_rounds))
+        for b, c in enumerate(candidates):
+            eps_t = allocate(epsilon, 0.0, c.n_rounds, c.alpha or 0.0, c.Q)
+            self.scale[b, : c.n_rounds] = 2 * c.K / eps_t
+
+    def __call__(self, t, W):
+        return W + self.scale[: len(W), t - 1, None, None] * self.draws[t - 1]
+
+
+def theory_rate(accelerated, strongly_convex, mu_over_L):
+    """The paper's optimal alpha (convex) or Q (strongly convex), Theorem 6.
+
+    alpha = 0 / 2/5 and Q = (1 - mu/L)^(2/5) / (1 - sqrt(mu/L))^(1/5), basic / accelerated.
+    """
+    if strongly_convex:
+        return (1 - mu_over_L**0.5) ** 0.2 if accelerated else (1 - mu_over_L) ** 0.4
+    return 0.4 if accelerated else 0.0

@@ -1,0 +1,140 @@
+"""`fedrep`: a shared low-rank representation with task-level privacy (Snedeker, Zhou, Bassily)."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+
+from mpmtl.errors import require
+from mpmtl.methods.base import Candidate, Method, rounds_up_to
+from mpmtl.privacy.mechanisms import NoNoise
+from mpmtl.solvers.single_task import ridge_path
+
+LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
+
+
+@dataclass(frozen=True)
+class SharedRepresentation(Method):
+    r"""w_i = U v_i with an orthonormal U (d x k) that is learned privately.
+
+    Round: v_i solves the task on X_i U; the gradient of the averaged loss in U,
+    g_i = grad L_i(U v_i) v_i', is scaled to ||g_i||_F <= psi;
+    U <- qr(U - step (mean_i g_i + N(0, sigma_t^2))), sigma_t = 2 psi/(m mu_t). Last, each task
+    fits a ridge on X_i U. Replacing a task moves the mean by at most 2 psi/m. In a `Candidate`,
+    K is psi, rank is k and lam the last ridge penalty.
+
+    Parameters
+    ----------
+    start : {"private", "random"}
+        Top-k eigenvectors of sum_i b_i b_i'/||b_i||^2 (b_i the gradient at zero) plus symmetric
+        Gaussian noise of off-diagonal sd 1/mu_0, mu_0^2 + sum mu_t^2 = mu^2; or random.
+    start_share : float
+        mu_0^2/mu^2.
+
+    References
+    ----------
+    Snedeker, Zhou, Bassily (ICML 2025); own implementation from its description.
+    """
+
+    name: str
+    start: str = "private"
+    start_share: float = 0.5
+    max_rounds: int = 50
+    loss_average: bool | None = None
+    private: ClassVar[bool] = True
+    view: ClassVar[str] = "vector"
+
+    def __post_init__(self):
+        require(
+            self.start in ("private", "random"), f"method.start = {self.start}: private or random"
+        )
+        require(
+            0 < self.start_share < 1,
+            f"method.start_share = {self.start_share} must be between 0 and 1",
+        )
+
+    def candidates(self, tuning, scales):
+        d = scales.gradient.shape[1]
+        L = scales.averaged_lipschitz
+        v = scales.median_norm or 1.0
+        psi = L * v**2  # size of a gradient outer product
+        ranks = sorted({min(rank, d) for rank in tuning.rank})
+        rounds = rounds_up_to(tuning, self.max_rounds)
+        return [
+            Candidate(
+                None,
+                scales.averaged_lipschitz * lam,
+                T,
+                K=psi * K,
+                rank=rank,
+                step=step * rank / (L * v**2),
+            )
+            for T, K, rank, step, lam in product(
+                rounds, tuning.psi, ranks, tuning.step, tuning.ridge
+            )
+        ]
+
+    def budgets(self, candidate, budget):
+        """Budget of the start (None if random) and of each round."""
+        T = candidate.n_rounds
+        if isinstance(budget.mechanism, NoNoise) or self.start == "random":
+            return None, budget.of_rounds(candidate)
+        whole = budget.mechanism.budgets(budget.epsilon, budget.delta, 1)[0]
+        return (
+            whole * np.sqrt(self.start_share),
+            np.full(T, whole * np.sqrt((1 - self.start_share) / T)),
+        )
+
+    def fit(self, datafit, W0, candidates, budget, rng, log=None):
+        """Yield ``(indices, W)``; candidates that differ in the last ridge share their rounds."""
+        averaged = replace(datafit, average=True)
+        m, d = datafit.shape
+        largest = max(c.rank for c in candidates)
+        T = max(c.n_rounds for c in candidates)
+        E0, random_U = rng.standard_normal((d, d)), rng.standard_normal((d, d))
+        draws = [rng.standard_normal((d, largest)) for _ in range(T)]
+        groups = {}
+        for index, c in enumerate(candidates):
+            groups.setdefault((c.n_rounds, c.K, c.rank, c.step), []).append(index)
+        for (n_rounds, psi, rank, step), group in groups.items():
+            mu0, mu_t = self.budgets(candidates[group[0]], budget)
+            sigma = 2 * psi / m * budget.mechanism.scale(mu_t)
+            if self.start == "random":
+                U = np.linalg.qr(random_U[:, :rank])[0]
+            else:
+                noise = (E0 + E0.T) / np.sqrt(2) / mu0 if mu0 else 0.0
+                U = start_space(averaged, rank, noise)
+            for t in range(n_rounds):
+                mean = representation_gradient(averaged, U, psi)
+                noise = sigma[t] * draws[t][:, :rank]
+                if log is not None:
+                    norms = np.linalg.norm(noise), np.linalg.norm(mean)
+                    log.rounds.append((float(norms[0]), float(norms[1])))
+                U = np.linalg.qr(U - step * (mean + noise))[0]
+            lams = [candidates[i].lam for i in group]
+            yield np.array(group), ridge_path(averaged.projected(U), lams) @ U.T
+
+    def round_budgets(self, candidate, budget, datafit):
+        return self.budgets(candidate, budget)[1]
+
+    def state(self, candidate, budget, datafit):
+        rounds = budget.of_rounds(candidate)
+        return budget.mechanism.state(budget.epsilon, budget.delta, rounds, None, self.view)
+
+
+def start_space(datafit, rank, noise):
+    """Top eigenvectors of sum_i b_i b_i'/||b_i||^2 + noise, b_i the gradient of task i at zero."""
+    b = datafit.gradient(np.zeros((1, *datafit.shape)))[0]
+    norms = np.sqrt((b**2).sum(axis=1, keepdims=True))
+    b = b / np.where(norms > 0, norms, 1)
+    return np.linalg.eigh(b.T @ b + noise)[1][:, -rank:]
+
+
+def representation_gradient(datafit, U, psi):
+    """Mean over tasks of grad L_i(U v_i) v_i' scaled to a Frobenius norm of at most psi."""
+    V = ridge_path(datafit.projected(U), [LEAST_RIDGE])[0]
+    G = datafit.gradient((V @ U.T)[None])[0]
+    size = np.sqrt((G**2).sum(axis=1) * (V**2).sum(axis=1))
+    shrink = np.minimum(1, psi / np.maximum(size, np.finfo(float).tiny))
+    return (G * shrink[:, None]).T @ V / len(V)
