@@ -30,8 +30,7 @@ def _budget_words(run):
         return "tasks kept separate"
     if not math.isfinite(run.epsilon):
         return "no privacy"
-    word = "claimed" if run.mechanism.name == "wishart" else "proved"
-    return f"{run.mechanism.name}, eps = {run.epsilon:g} {word} per task"
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status} per task"
 
 
 def plan_line(run, n_todo):

@@ -54,6 +54,7 @@ class Mechanism:
 
     shift: float = 0.0
     name: ClassVar[str]
+    status: ClassVar[str] = "proved"  # what (epsilon, delta) is, unless a method says otherwise
     budget_name: ClassVar[str] = "eps_t"
     views: ClassVar[tuple] = ("full", "diagonal")
 
@@ -93,6 +94,7 @@ class Wishart(Mechanism):
     """
 
     name: ClassVar[str] = "wishart"
+    status: ClassVar[str] = "claimed"
     views: ClassVar[tuple] = ("full", "diagonal", "relation")
 
     def scale(self, budgets):
@@ -278,6 +280,7 @@ class OutputPerturbation(Mechanism):
     """
 
     name: ClassVar[str] = "output_perturbation"
+    status: ClassVar[str] = "claimed"
     views: ClassVar[tuple] = ("output",)
 
     def scale(self, budgets):
