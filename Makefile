@@ -34,7 +34,10 @@ test: install  ## lint and all tests but the slow statistical ones
 test-full: install  ## all tests, the slow statistical ones included
 	$(BIN)/python -m pytest
 
+bench: install  ## time one fit of every method, a table (quiet machine, one process)
+	$(BIN)/python scripts/bench.py
+
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke data test test-full clean
+.PHONY: help install run smoke data test test-full bench clean
