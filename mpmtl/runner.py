@@ -32,7 +32,7 @@ def run_replicate(run, replicate):
     started = time.perf_counter()
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
     budget = run.budget(train.n_tasks)
-    problem = prepare(train, run.tuning, run.method.loss_average, run.seed, replicate)
+    problem = prepare(train, run.tuning, run.method, run.seed, replicate)
     candidates = run.method.candidates(run.tuning, problem.scales)
 
     def noise(fold):

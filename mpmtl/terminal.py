@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 
-from mpmtl.methods import Scales
 from mpmtl.privacy.statements import CAVEATS
 
 WIDTH = 96
@@ -35,8 +34,7 @@ def _budget_words(run):
 
 def plan_line(run, n_todo):
     """What the run will do: data x method, budget, replicates x folds x candidates."""
-    unit = Scales(1.0, np.ones((1, 1)), 1.0)
-    n_candidates = len(run.method.candidates(run.tuning, unit))
+    n_candidates = run.method.n_candidates(run.tuning)
     tuning = f"{run.tuning.folds} folds x {n_candidates} candidates"
     if n_candidates == 1:
         tuning = "1 candidate, no cross-validation"

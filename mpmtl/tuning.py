@@ -116,11 +116,6 @@ class Tuning:
             f"tuning.K_unit = {self.K_unit}: use median or absolute",
         )
 
-    @property
-    def cross_validated(self):
-        """Whether there is anything to choose from."""
-        return any(len(getattr(self, key)) > 1 for key in GRIDS)
-
     def _check(self, key, allowed, rule):
         for value in getattr(self, key):
             try:
@@ -163,14 +158,18 @@ def _merged_without(parts, fold):
     return type(parts[0]).merged([part for k, part in enumerate(parts) if k != fold])
 
 
-def prepare(train, tuning, loss_average, seed, replicate):
-    """Losses of the folds, and STL with the ridge penalty chosen by cross-validation."""
+def prepare(train, tuning, method, seed, replicate):
+    """Losses of the folds, and STL with the ridge penalty chosen by cross-validation.
+
+    There are no folds where neither the method nor STL has anything to choose.
+    """
+    loss_average = method.loss_average
     datafit = datafit_for(train, loss_average)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
     variance = np.array([y.var() for y in train.y])
     parts, paths, best = [], [], 0
-    if tuning.cross_validated:
+    if len(lams) > 1 or method.n_candidates(tuning) > 1:
         rng = stream(seed, "folds", replicate)
         labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
         parts = [

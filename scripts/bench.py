@@ -1,8 +1,8 @@
 """Time one fit of every method: python scripts/bench.py [--data-dir data] [--repeats 3].
 
-One process, one thread of linear algebra. Prints a table in Markdown: milliseconds of a fit with the
-setting of tuning=fixed, and microseconds for each candidate and round of `lr` and `gs` when 16
-candidates run together, beside one candidate at a time. Data sets that are not there are left out.
+One process, one thread of linear algebra. Prints two tables in Markdown: milliseconds of a fit with
+the setting of tuning=fixed, and microseconds for each candidate and round of `lr` and `gs`, for one
+candidate and for 16 together. Data sets that are not there are left out.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main():
         except InputError as error:
             print(f"{dataset} left out: {error}")
             continue
-        problems[dataset] = prepare(train, run.tuning, None, 0, 0)
+        problems[dataset] = prepare(train, run.tuning, run.method, 0, 0)
     print(f"| ms per fit | {' | '.join(problems)} |")
     print(f"| --- |{' ---: |' * len(problems)}")
     for method in METHODS:

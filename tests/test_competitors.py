@@ -561,10 +561,12 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "stl method.penalty=best"])
 @pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_every_method_runs_on_squared_and_logistic_data(method, kind):
-    run = make_run(f"method={method}", "epsilon=1")
+@pytest.mark.parametrize("tuning", ["smoke", "fixed"])
+def test_every_method_runs_on_squared_and_logistic_data(method, kind, tuning):
+    method, *more = method.split()
+    run = make_run(f"method={method}", "epsilon=1", f"tuning={tuning}", *more)
     if kind == "binary":
         run = replace(run, dataset=TinyBinary())
     record = run_replicate(run, 0)

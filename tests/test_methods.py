@@ -124,7 +124,7 @@ def test_relative_grids_follow_the_scale_of_the_data(rng):
     scaled = replace(data, y=tuple(1000 * y for y in data.y))
     chosen = []
     for d in (data, scaled):
-        problem = prepare(d, run.tuning, None, 0, 0)
+        problem = prepare(d, run.tuning, run.method, 0, 0)
         candidates = run.method.candidates(run.tuning, problem.scales)
         errors = cross_validate(run.method, problem, candidates, NO_BUDGET, lambda fold: None)
         chosen.append((int(errors.argmin()), errors.min()))

@@ -132,6 +132,10 @@ class FitLog:
 class Method:
     """Defaults of a method."""
 
+    def n_candidates(self, tuning):
+        """Number of candidates, which does not depend on the data."""
+        return len(self.candidates(tuning, Scales(1.0, np.ones((1, 1)), 1.0)))
+
     def round_budgets(self, candidate, budget, datafit):
         """Budget of each round of a fit, shape (T,), for trace.csv."""
         return budget.of_rounds(candidate)
