@@ -57,8 +57,10 @@ class Tuning:
         of the local part (`lr_sp`; in the unit of lam).
     gamma : tuple of float
         Clipping norm of `mr_mtl`, in the unit of K.
-    psi, step : tuple of float
-        Clipping norm and step size of `fedrep`, in units of a typical gradient and curvature.
+    psi : tuple of float
+        Clipping norm of `fedrep`, in units of a typical gradient.
+    step : tuple of float
+        Step of `fedrep`: the furthest that the representation moves in a round without noise.
     rank : tuple of int
         Columns of `fedrep`'s representation.
     K : tuple of float

@@ -39,7 +39,7 @@ class SharedRepresentation(Method):
 
     name: str
     start: str = "private"
-    start_share: float = 0.5
+    start_share: float = 0.3
     max_rounds: int = 50
     loss_average: bool | None = None
     private: ClassVar[bool] = True
@@ -55,23 +55,14 @@ class SharedRepresentation(Method):
         )
 
     def candidates(self, tuning, scales):
-        d = scales.gradient.shape[1]
-        L = scales.averaged_lipschitz
-        v = scales.median_norm or 1.0
-        psi = L * v**2  # size of a gradient outer product
-        ranks = sorted({min(rank, d) for rank in tuning.rank})
-        rounds = rounds_up_to(tuning, self.max_rounds)
+        ranks = sorted({min(rank, scales.gradient.shape[1]) for rank in tuning.rank})
+        typical = scales.averaged_lipschitz * (scales.median_norm or 1.0) ** 2
+        psis = [typical * psi for psi in tuning.psi]
+        lams = [scales.averaged_lipschitz * lam for lam in tuning.ridge]
         return [
-            Candidate(
-                None,
-                scales.averaged_lipschitz * lam,
-                T,
-                K=psi * K,
-                rank=rank,
-                step=step * rank / (L * v**2),
-            )
-            for T, K, rank, step, lam in product(
-                rounds, tuning.psi, ranks, tuning.step, tuning.ridge
+            Candidate(None, lam, T, K=psi, rank=rank, step=step / psi)
+            for T, psi, rank, step, lam in product(
+                rounds_up_to(tuning, self.max_rounds), psis, ranks, tuning.step, lams
             )
         ]
 
