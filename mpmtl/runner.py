@@ -107,7 +107,7 @@ def execute(run, out=None, explained=()):
     Returns
     -------
     dict
-        Row of a sweep's table (`terminal.summary`), with the codes of its caveats.
+        Row of a sweep's table (`terminal.summary_row`), with the codes of its caveats.
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder

@@ -331,7 +331,7 @@ def test_every_experiment_composes_and_builds():
 
 def test_model_leakage_experiment(tmp_path):
     """Fig. 2: without noise the large model moves the others, with noise it does not."""
-    done = mpmtl_run("-m", "experiment=model_leakage", "scale=smoke", cwd=tmp_path)
+    done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     moved = {}
     for eps in ("1e+40", "0.1"):

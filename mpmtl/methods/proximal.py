@@ -1,4 +1,4 @@
-"""Algorithms 2 and 3 and their non-private relatives."""
+"""Algorithms 2, 3 and 5 and their non-private relatives."""
 
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -115,11 +115,11 @@ class Proximal(Method):
 
         Candidates that differ only in T share a trajectory where the noise does not depend on T.
         """
-        shared = isinstance(budget.mechanism, NoNoise)
+        noise_free = isinstance(budget.mechanism, NoNoise)
         trajectories = {}
         for index, c in enumerate(candidates):
             key = (c.lam, c.accelerated, c.strongly_convex, c.K, c.lam2)
-            if not shared:
+            if not noise_free:
                 key += (c.alpha, c.Q, c.n_rounds)
             trajectories.setdefault(key, []).append(index)
         longest = [
