@@ -6,6 +6,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     # One thread per process, set before numpy is imported: processes are the parallelism.
     os.environ[_name] = "1"
 
+import json
 import re
 import sys
 from dataclasses import fields
@@ -72,11 +73,12 @@ def main():
         name = " ".join(HydraConfig.get().overrides.task)
         try:
             run = build(cfg)
-            if run.folder in done:  # epsilon does not matter to a method that is not private
+            same = run.results_dir, run.folder, json.dumps(run.settings, sort_keys=True)
+            if same in done:  # epsilon does not matter to a method that is not private
                 print(f"{run.label}: the same run as above")
                 return
             explained = {code for row in done.values() for code in row["caveats"]}
-            done[run.folder] = execute(run, explained=explained)
+            done[same] = execute(run, explained=explained)
         except (InputError, ResultsError) as error:
             print(f"error: {error}", file=sys.stderr)
             failures.append((name, error))

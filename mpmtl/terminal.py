@@ -25,7 +25,7 @@ def _count(n, noun):
 
 
 def _budget_words(run):
-    if run.method.name == "stl":
+    if run.method.separate:
         return "tasks kept separate"
     if not math.isfinite(run.epsilon):
         return "no privacy"

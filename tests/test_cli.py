@@ -302,6 +302,14 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
     assert {p.parent.parent.name for p in tmp_path.rglob("replicates.csv")} == {"none", "wishart"}
 
 
+def test_a_sweep_over_other_settings_does_not_mix_them(tmp_path):
+    """Two settings that share a folder: the second is refused with the difference, not skipped."""
+    done = mpmtl_run("-m", "method=mtl_lr", "seed=0,1", *TINY, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "seed: 0 -> 1" in done.stderr
+    assert "the same run as above" not in done.stdout
+
+
 def test_a_read_only_results_folder_is_one_line(tmp_path):
     """Root may write anywhere, so for root too a file is put in the way."""
     (tmp_path / "results").write_text("")

@@ -12,6 +12,7 @@ A method is a frozen dataclass with
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -131,6 +132,8 @@ class FitLog:
 
 class Method:
     """Defaults of a method."""
+
+    separate: ClassVar[bool] = False  # tasks never see each other
 
     def n_candidates(self, tuning):
         """Number of candidates, which does not depend on the data."""

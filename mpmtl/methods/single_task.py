@@ -28,6 +28,7 @@ class SingleTask(Method):
     penalty: str = "l2"
     loss_average: bool | None = None
     private: ClassVar[bool] = False
+    separate: ClassVar[bool] = True
     view: ClassVar[None] = None
 
     def __post_init__(self):
