@@ -40,7 +40,7 @@ def run_replicate(run, replicate):
 
     scores = np.full(len(candidates), np.nan)
     if len(candidates) > 1:
-        scores = cross_validate(run.method, problem, candidates, budget, noise)
+        scores = cross_validate(run.method, problem, candidates, budget, noise, run.tuning.search)
     best = int(np.argmin(scores)) if len(candidates) > 1 else 0
     chosen, log = candidates[best], FitLog()
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
@@ -69,7 +69,7 @@ def run_replicate(run, replicate):
                 "replicate": replicate,
                 "candidate": k,
                 **as_row(candidate),
-                "score": None if np.isnan(score) else score,
+                "score": score if np.isfinite(score) else None,
                 "chosen": k == best,
             }
             for k, (candidate, score) in enumerate(zip(candidates, scores, strict=True))

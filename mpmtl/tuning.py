@@ -66,6 +66,9 @@ class Tuning:
     K : tuple of float
         Clipping norm, in units of the median norm of the STL models (``K_unit="median"``) or as
         it is (``"absolute"``).
+    search : {"grid", "halving"}
+        All candidates on all folds, or a race: after each fold only the best eighth of the
+        candidates goes on, a quarter of the cost or less.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Tuning:
     lam_unit: str = "max"
     K_unit: str = "median"
     stratified: bool = True
+    search: str = "grid"
 
     def __post_init__(self):
         for key in GRIDS:
@@ -109,6 +113,10 @@ class Tuning:
         self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
         self._check("Q", lambda v: v == "theory" or 0 < v < np.inf, "above 0 or theory")
         require(self.folds >= 2, f"tuning.folds = {self.folds}: use at least 2")
+        require(
+            self.search in ("grid", "halving"),
+            f"tuning.search = {self.search}: use grid or halving",
+        )
         require(
             self.lam_unit in ("max", "absolute"),
             f"tuning.lam_unit = {self.lam_unit}: use max or absolute",
@@ -208,14 +216,18 @@ def _mean_error(errors):
     return np.where(np.isnan(means), np.inf, means)  # a candidate that diverged is never chosen
 
 
-def cross_validate(method, problem, candidates, budget, noise):
+def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     """Mean held-out error of each candidate, shape (len(candidates),).
 
     Parameters
     ----------
     noise : callable
         ``noise(fold)`` gives the random stream of a fold's noise.
+    search : {"grid", "halving"}
+        With "halving" a candidate that is dropped on the way has the error inf.
     """
+    if search == "halving":
+        return _race(method, problem, candidates, budget, noise)
     errors = np.full((len(problem.parts), len(candidates), problem.datafit.shape[0]), np.nan)
     for k, part in enumerate(problem.parts):
         training = problem.training_part(k)
@@ -223,6 +235,29 @@ def cross_validate(method, problem, candidates, budget, noise):
         for indices, W in fits:
             errors[k, indices] = heldout_error(part, W, problem.variance)
     return _mean_error(errors)
+
+
+KEPT = 8  # one of so many candidates goes on to the next fold of a race
+
+
+def _race(method, problem, candidates, budget, noise):
+    """Successive halving: one more fold for ever fewer candidates; see `cross_validate`."""
+    errors = np.full(len(candidates), np.inf)
+    alive = np.arange(len(candidates))
+    per_fold = []
+    for k, part in enumerate(problem.parts):
+        training = problem.training_part(k)
+        running = [candidates[i] for i in alive]
+        fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)
+        for indices, W in method.fit(training, problem.fold_starts[k], running, budget, noise(k)):
+            fold[indices] = heldout_error(part, W, problem.variance)
+        per_fold = [*per_fold, fold]
+        scores = _mean_error(per_fold)
+        if k < len(problem.parts) - 1:
+            kept = np.sort(np.argsort(scores, kind="stable")[: max(1, -(-len(alive) // KEPT))])
+            alive, per_fold = alive[kept], [f[kept] for f in per_fold]
+    errors[alive] = scores
+    return errors
 
 
 #: Limits that no grid could pass: one round, no penalty.
