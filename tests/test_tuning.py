@@ -51,7 +51,7 @@ def test_a_race_costs_a_quarter_and_agrees_with_the_grid_where_it_finishes(setti
 
 
 def test_a_candidate_that_diverges_is_never_chosen(setting):
-    run, train, problem, candidates = setting
+    _, _, problem, candidates = setting
 
     class Diverging:
         def fit(self, datafit, W0, candidates, budget, rng, log=None):
@@ -68,7 +68,7 @@ def test_a_candidate_that_diverges_is_never_chosen(setting):
 
 def test_the_error_is_the_mean_over_folds_and_tasks(setting):
     """Against a plain loop over folds, tasks and samples for the STL models."""
-    run, train, problem, _ = setting
+    _, train, problem, _ = setting
 
     class Start:
         def fit(self, datafit, W0, candidates, budget, rng, log=None):
