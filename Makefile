@@ -21,7 +21,7 @@ install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl and its te
 run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-rank data
 	$(BIN)/mpmtl-run method=lr epsilon=0.1 scale=$(SCALE)
 
-smoke: install  ## every method on both synthetic data sets, 2 replicates, a minute
+smoke: install  ## the paper's methods on both synthetic data sets, 2 replicates, a minute
 	$(BIN)/mpmtl-run -m method=stl,mtl_lr,mtl_gs,lr,gs epsilon=0.1,1,10 dataset=low_rank,group_sparse scale=smoke
 
 data: install  ## fetch the real data sets into data/ (needs internet)
