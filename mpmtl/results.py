@@ -247,7 +247,7 @@ class RunFolder:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        self.records[record["replicate"]] = json.loads(json.dumps(record))
+        self.records[record["replicate"]] = _unsealed(line)
 
     def write_manifest(self, status, **blocks):
         """Write manifest.json: settings, versions, times and the given blocks."""

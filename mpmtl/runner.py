@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from mpmtl.metrics import evaluate
 from mpmtl.results import RunFolder
 from mpmtl.streams import stream
 from mpmtl.terminal import card, forecast_line, plan_line, summary_row, worst_statement
-from mpmtl.tuning import as_row, cross_validate, edges, prepare
+from mpmtl.tuning import cross_validate, edges, prepare
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
 
@@ -60,7 +61,7 @@ def run_replicate(run, replicate):
                 "replicate": replicate,
                 "metric": metric,
                 "value": value,
-                **as_row(chosen),
+                **asdict(chosen),
             }
             for metric, value in metrics.items()
         ],
@@ -68,7 +69,7 @@ def run_replicate(run, replicate):
             {
                 "replicate": replicate,
                 "candidate": k,
-                **as_row(candidate),
+                **asdict(candidate),
                 "score": score if np.isfinite(score) else None,
                 "chosen": k == best,
             }

@@ -1,6 +1,7 @@
 """Candidate grids and 5-fold cross-validation: one setting, shared by all tasks."""
 
-from dataclasses import asdict, dataclass, fields
+import math
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -216,6 +217,9 @@ def _mean_error(errors):
     return np.where(np.isnan(means), np.inf, means)  # a candidate that diverged is never chosen
 
 
+KEPT = 8  # one of so many candidates goes on to the next fold of a race
+
+
 def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     """Mean held-out error of each candidate, shape (len(candidates),).
 
@@ -226,37 +230,20 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     search : {"grid", "halving"}
         With "halving" a candidate that is dropped on the way has the error inf.
     """
-    if search == "halving":
-        return _race(method, problem, candidates, budget, noise)
-    errors = np.full((len(problem.parts), len(candidates), problem.datafit.shape[0]), np.nan)
+    alive, folds = np.arange(len(candidates)), []
     for k, part in enumerate(problem.parts):
-        training = problem.training_part(k)
-        fits = method.fit(training, problem.fold_starts[k], candidates, budget, noise(k))
-        for indices, W in fits:
-            errors[k, indices] = heldout_error(part, W, problem.variance)
-    return _mean_error(errors)
-
-
-KEPT = 8  # one of so many candidates goes on to the next fold of a race
-
-
-def _race(method, problem, candidates, budget, noise):
-    """Successive halving: one more fold for ever fewer candidates; see `cross_validate`."""
-    errors = np.full(len(candidates), np.inf)
-    alive = np.arange(len(candidates))
-    per_fold = []
-    for k, part in enumerate(problem.parts):
+        if k > 0 and search == "halving":
+            best = np.argsort(_mean_error(folds), kind="stable")
+            kept = np.sort(best[: math.ceil(len(alive) / KEPT)])
+            alive, folds = alive[kept], [fold[kept] for fold in folds]
         training = problem.training_part(k)
         running = [candidates[i] for i in alive]
         fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)
         for indices, W in method.fit(training, problem.fold_starts[k], running, budget, noise(k)):
             fold[indices] = heldout_error(part, W, problem.variance)
-        per_fold = [*per_fold, fold]
-        scores = _mean_error(per_fold)
-        if k < len(problem.parts) - 1:
-            kept = np.sort(np.argsort(scores, kind="stable")[: max(1, -(-len(alive) // KEPT))])
-            alive, per_fold = alive[kept], [f[kept] for f in per_fold]
-    errors[alive] = scores
+        folds.append(fold)
+    errors = np.full(len(candidates), np.inf)
+    errors[alive] = _mean_error(folds)
     return errors
 
 
@@ -277,8 +264,3 @@ def edges(chosen, candidates):
         if len(values) > 2 and at_edge:
             found.append(key)
     return found
-
-
-def as_row(candidate):
-    """A candidate as a row of a table."""
-    return asdict(candidate)

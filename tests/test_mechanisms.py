@@ -6,7 +6,7 @@ from scipy import stats
 
 from mpmtl import Gaussian, InputError, Laplace, NoNoise, TwoSidedWishart, Wishart
 from mpmtl.penalties import GroupL1, TraceNorm
-from mpmtl.privacy.mechanisms import wishart_diagonal_delta
+from mpmtl.privacy.mechanisms import Mechanism, wishart_diagonal_delta
 
 MECHANISMS = [Wishart(), TwoSidedWishart(), Gaussian(), Laplace()]
 CASES = [(mech, view) for mech in MECHANISMS for view in ("full", "diagonal") if view in mech.views]
@@ -215,3 +215,14 @@ def test_laplace_refuses_the_full_covariance(rng):
 def test_impossible_shifts_are_refused(shift):
     with pytest.raises(InputError, match="shift"):
         Gaussian(shift=shift)
+
+
+def test_a_new_mechanism_is_not_called_proved_by_default():
+    """Whoever adds noise must say so to have it printed as proved."""
+
+    class Own(Mechanism):
+        name = "own"
+
+    assert Own.status == "claimed"
+    with pytest.raises(NotImplementedError):
+        Own().state(1.0, 1e-3, None, 3, "full")

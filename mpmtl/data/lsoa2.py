@@ -8,7 +8,7 @@ import numpy as np
 
 from mpmtl.data.files import locate, read_mat
 from mpmtl.data.real import RealData
-from mpmtl.data.tasks import MultiTaskData
+from mpmtl.data.tasks import MultiTaskData, unit_rows
 
 BERNOULLI = 2  # task_type of the binary targets
 
@@ -40,7 +40,7 @@ def _load(data_dir):
     path = locate(data_dir, "lsoa2/data_processed_LSOAII.mat")
     *tables, task_type = read_mat(path, *names, "task_type")
     X, Y, observed = (np.concatenate(tables[k : k + 3]).astype(float) for k in (0, 3, 6))
-    X /= np.sqrt((X**2).sum(axis=1, keepdims=True))  # the bias column keeps every norm above 0
+    X = unit_rows(X)
     binary = np.flatnonzero(task_type.ravel() == BERNOULLI)
     rows = [np.flatnonzero(observed[:, j] == 1) for j in binary]
     labels = _descriptions(data_dir, "task")

@@ -114,10 +114,11 @@ class MultiTaskData:
 
     def unit_rows(self):
         """Every sample scaled to unit length (zero rows stay)."""
-        return replace(self, X=tuple(_unit_rows(X) for X in self.X))
+        return replace(self, X=tuple(unit_rows(X) for X in self.X))
 
 
-def _unit_rows(X):
+def unit_rows(X):
+    """Rows scaled to unit length; zero rows stay."""
     norms = np.sqrt((X**2).sum(axis=1, keepdims=True))
     return X / np.where(norms > 0, norms, 1)
 

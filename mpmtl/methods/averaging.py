@@ -5,11 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method
-from mpmtl.methods.group_privacy import INSTANCE_CAVEATS, instance_budget
+from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
-from mpmtl.privacy.statements import Guarantee, PrivacyStatement
+from mpmtl.privacy.statements import (
+    NO_PROTECTION,
+    NOISE_CAVEATS,
+    Guarantee,
+    PrivacyStatement,
+)
 from mpmtl.solvers.single_task import ridge_path
 
 
@@ -55,7 +61,7 @@ class Average(Method):
         d = datafit.shape[1]
         b = rng.laplace(size=d) if self.noise == "laplace" else sphere_noise(rng, (d,))
         if log is not None and self.private:
-            log.rounds.append((float(scale[0] * np.linalg.norm(b)), np.linalg.norm(means[0])))
+            log.add_round(scale[0] * b, means[0])
         released = means + scale[:, None] * b
         yield np.arange(len(candidates)), np.repeat(released[:, None], datafit.shape[0], axis=1)
 
@@ -76,15 +82,15 @@ class Average(Method):
         With independent Laplace entries sqrt(d) <= m makes the l1 sensitivity small enough too.
         """
         if isinstance(budget.mechanism, NoNoise) or not self.private:
-            return NoNoise().state(None, None, None, None, None)
+            return NO_PROTECTION
         epsilon = budget.epsilon
         claimed = Guarantee(epsilon, 0.0, "Propositions 2 and 3 of the paper (group privacy)")
         m, d = datafit.shape
-        bounded = type(datafit).__name__ == "LogisticLoss" and all(
+        bounded = isinstance(datafit, LogisticLoss) and all(
             (X**2).sum(axis=1).max() <= 1 + 1e-9 for X in datafit.X
         )
         if bounded and (self.noise == "l2" or np.sqrt(d) <= m):
             proof = Guarantee(epsilon, 0.0, "output perturbation and group privacy")
-            return PrivacyStatement(budget.mechanism.name, None, proof, INSTANCE_CAVEATS)
-        caveats = ("unbounded-loss", *INSTANCE_CAVEATS)
+            return PrivacyStatement(budget.mechanism.name, None, proof, NOISE_CAVEATS)
+        caveats = ("unbounded-loss", *NOISE_CAVEATS)
         return PrivacyStatement(budget.mechanism.name, claimed, None, caveats)

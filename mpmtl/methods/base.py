@@ -129,6 +129,10 @@ class FitLog:
     rounds: list = field(default_factory=list)
     arrays: dict = field(default_factory=dict)
 
+    def add_round(self, noise, signal):
+        """Note the norms of a round's noise and signal."""
+        self.rounds.append((float(np.linalg.norm(noise)), float(np.linalg.norm(signal))))
+
 
 class Method:
     """Defaults of a method."""

@@ -4,10 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpmtl.privacy.mechanisms import NOISE_CAVEATS
-
-INSTANCE_CAVEATS = NOISE_CAVEATS
-
 
 def instance_budget(budget, datafit):
     r"""Budget for one sample whose n-fold use protects a whole task.

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.methods.base import Candidate, Method, rounds_up_to
+from mpmtl.solvers.proximal import clip_norms
 from mpmtl.solvers.single_task import ridge_path
 
 
@@ -62,8 +63,7 @@ class MeanRegularised(Method):
                 mean = clipped_mean(ridge_path(datafit, lams, w0) - w0[:, None], gamma)
                 noise = sigma[:, t, None] * draws[t]
                 if log is not None:
-                    norms = np.linalg.norm(noise[0]), np.linalg.norm(mean[0])
-                    log.rounds.append((float(norms[0]), float(norms[1])))
+                    log.add_round(noise[0], mean[0])
                 w0 = w0 + mean + noise
             for b, key in enumerate(together):
                 last = np.array([candidates[i].lam2 for i in groups[key]])
@@ -77,6 +77,4 @@ class MeanRegularised(Method):
 
 def clipped_mean(delta, gamma):
     """Mean over tasks of vectors scaled to a norm of at most gamma; delta (B, m, d), gamma (B,)."""
-    norms = np.sqrt((delta**2).sum(axis=2))
-    shrink = np.minimum(1, gamma[:, None] / np.maximum(norms, np.finfo(float).tiny))
-    return (delta * shrink[:, :, None]).mean(axis=1)
+    return clip_norms(delta, gamma).mean(axis=1)

@@ -10,8 +10,8 @@ from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, FitLog, Method, NoisyRelease
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.budget import allocate
-from mpmtl.privacy.mechanisms import NOISE_CAVEATS, NoNoise, sphere_noise
-from mpmtl.privacy.statements import Guarantee
+from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
+from mpmtl.privacy.statements import NOISE_CAVEATS, Guarantee
 from mpmtl.solvers.proximal import Rounds, proximal_rounds
 
 BLOCK = 16  # candidates that run together; larger blocks no longer fit the cache

@@ -14,12 +14,17 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.datafits import squared_loss
-from mpmtl.methods.base import Candidate, Method, rounds_up_to
-from mpmtl.methods.group_privacy import INSTANCE_CAVEATS, instance_budget
+from mpmtl.methods.base import Candidate, FitLog, Method, NoisyRelease, rounds_up_to
+from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.proximal import Proximal
 from mpmtl.penalties import TraceNorm
 from mpmtl.privacy.mechanisms import NoNoise
-from mpmtl.privacy.statements import Guarantee, PrivacyStatement
+from mpmtl.privacy.statements import (
+    NO_PROTECTION,
+    NOISE_CAVEATS,
+    Guarantee,
+    PrivacyStatement,
+)
 from mpmtl.solvers.proximal import clip_norms
 
 JITTER = 1e-6  # added to Omega before it is inverted
@@ -210,9 +215,9 @@ class PrivateModels(Method):
         lam1, lam2 = np.array([c.lam for c in heads]), np.array([c.lam2 for c in heads])
         W, relation = np.zeros((len(heads), m, d)), Relation.start(len(heads), m)
         scale = np.zeros((len(heads), T))
-        if noisy:
-            for b, c in enumerate(heads):
-                scale[b, : c.n_rounds] = 1 / self.round_budgets(c, budget, datafit)
+        for b, c in enumerate(heads):
+            budgets = self.round_budgets(c, budget, datafit)
+            scale[b, : c.n_rounds] = budget.mechanism.scale(budgets)
         for t in range(1, T + 1):
             noise = np.zeros_like(W[0])
 
@@ -228,11 +233,9 @@ class PrivateModels(Method):
 
             sweep(solver, W, relation, lam1, lam2, perturb)
             if log is not None and noisy:
-                released, signal = W[0] @ W[0].T, W[0] - noise
-                signal = signal @ signal.T
-                log.rounds.append(
-                    (float(np.linalg.norm(released - signal)), float(np.linalg.norm(signal)))
-                )
+                quiet = W[0] - noise
+                signal = quiet @ quiet.T
+                log.add_round(W[0] @ W[0].T - signal, signal)
             for b, group in enumerate(groups.values()):
                 done = [i for i in group if candidates[i].n_rounds == t]
                 if done:
@@ -250,12 +253,12 @@ class PrivateModels(Method):
 
     def state(self, candidate, budget, datafit):
         if isinstance(budget.mechanism, NoNoise):
-            return budget.mechanism.state(None, None, None, None, self.view)
+            return NO_PROTECTION
         claimed = Guarantee(
             budget.epsilon, budget.delta, "Propositions 2 and 3 of the paper (group privacy)"
         )
         return PrivacyStatement(
-            budget.mechanism.name, claimed, None, ("data-dependent-lipschitz", *INSTANCE_CAVEATS)
+            budget.mechanism.name, claimed, None, ("data-dependent-lipschitz", *NOISE_CAVEATS)
         )
 
 
@@ -303,19 +306,16 @@ class PrivateRelations(Method):
         m = datafit.shape[0]
         T = max(c.n_rounds for c in candidates)
         draws = [budget.mechanism.draw(rng, m, "relation") for _ in range(T)]
+        shift = budget.mechanism.shift * budget.mechanism.spectral_norm(m, "full")
+        rounds = (log or FitLog()).rounds
         for index, c in enumerate(candidates):
-            lam1, lam2, W = np.array([c.lam]), np.array([c.lam2]), W0[None].copy()
-            scale = self.noise_scale(c, budget, m)
-            for t in range(c.n_rounds):
-                clipped = clip_norms(W, np.array([c.K]))[0]
-                gram = clipped @ clipped.T
-                if log is not None:
-                    norms = scale[t] * np.linalg.norm(draws[t]), np.linalg.norm(gram)
-                    log.rounds.append((float(norms[0]), float(norms[1])))
-                shift = budget.mechanism.shift * budget.mechanism.spectral_norm(m, "full")
-                omega, relation = _relation(gram + scale[t] * (draws[t] + shift * np.eye(m)))
-                kappa = lam1 + lam2 * relation.diagonal[0]
-                W = solver.solve_all(kappa)[None]
+            release = NoisyRelease(draws, self.noise_scale(c, budget, m)[None], shift, rounds)
+            W = W0[None]
+            for t in range(1, c.n_rounds + 1):
+                clipped = clip_norms(W, np.array([c.K]))
+                Sigma = release(t, np.matmul(clipped, clipped.swapaxes(1, 2)))
+                omega, relation = _relation(Sigma[0])
+                W = solver.solve_all(c.lam + c.lam2 * relation.diagonal[0])[None]
             if log is not None:
                 log.arrays["relation"] = omega
             yield np.array([index]), W

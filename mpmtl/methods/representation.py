@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpmtl.data.tasks import unit_rows
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, rounds_up_to
-from mpmtl.privacy.mechanisms import NoNoise
+from mpmtl.privacy.mechanisms import Gaussian, NoNoise
 from mpmtl.solvers.single_task import ridge_path
 
 LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
@@ -83,7 +84,7 @@ class SharedRepresentation(Method):
         m, d = datafit.shape
         largest = max(c.rank for c in candidates)
         T = max(c.n_rounds for c in candidates)
-        E0, random_U = rng.standard_normal((d, d)), rng.standard_normal((d, d))
+        E0, random_U = Gaussian().draw(rng, d, "full"), rng.standard_normal((d, d))
         draws = [rng.standard_normal((d, largest)) for _ in range(T)]
         groups = {}
         for index, c in enumerate(candidates):
@@ -94,14 +95,12 @@ class SharedRepresentation(Method):
             if self.start == "random":
                 U = np.linalg.qr(random_U[:, :rank])[0]
             else:
-                noise = (E0 + E0.T) / np.sqrt(2) / mu0 if mu0 else 0.0
-                U = start_space(averaged, rank, noise)
+                U = start_space(averaged, rank, E0 / mu0 if mu0 else 0.0)
             for t in range(n_rounds):
                 mean = representation_gradient(averaged, U, psi)
                 noise = sigma[t] * draws[t][:, :rank]
                 if log is not None:
-                    norms = np.linalg.norm(noise), np.linalg.norm(mean)
-                    log.rounds.append((float(norms[0]), float(norms[1])))
+                    log.add_round(noise, mean)
                 U = np.linalg.qr(U - step * (mean + noise))[0]
             lams = [candidates[i].lam for i in group]
             yield np.array(group), ridge_path(averaged.projected(U), lams) @ U.T
@@ -117,8 +116,7 @@ class SharedRepresentation(Method):
 def start_space(datafit, rank, noise):
     """Top eigenvectors of sum_i b_i b_i'/||b_i||^2 + noise, b_i the gradient of task i at zero."""
     b = datafit.gradient(np.zeros((1, *datafit.shape)))[0]
-    norms = np.sqrt((b**2).sum(axis=1, keepdims=True))
-    b = b / np.where(norms > 0, norms, 1)
+    b = unit_rows(b)
     return np.linalg.eigh(b.T @ b + noise)[1][:, -rank:]
 
 

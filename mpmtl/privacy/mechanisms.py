@@ -16,10 +16,12 @@ from scipy.stats import gamma
 
 from mpmtl.errors import require
 from mpmtl.privacy.budget import allocate, gaussian_mu, round_weights, wishart_delta
-from mpmtl.privacy.statements import Guarantee, PrivacyStatement
-
-NOISE_CAVEATS = ("tuning-not-charged", "float-noise", "reproducible-rng")
-
+from mpmtl.privacy.statements import (
+    NO_PROTECTION,
+    NOISE_CAVEATS,
+    Guarantee,
+    PrivacyStatement,
+)
 
 #: What the other tasks may see, in words.
 VIEWS = {
@@ -54,7 +56,7 @@ class Mechanism:
 
     shift: float = 0.0
     name: ClassVar[str]
-    status: ClassVar[str] = "proved"  # what (epsilon, delta) is, unless a method says otherwise
+    status: ClassVar[str] = "claimed"  # what (epsilon, delta) is, unless a method says otherwise
     budget_name: ClassVar[str] = "eps_t"
     views: ClassVar[tuple] = ("full", "diagonal")
 
@@ -85,6 +87,13 @@ class Mechanism:
         raise NotImplementedError
 
 
+def _proved(mechanism, epsilon, delta, basis):
+    """Statement of a mechanism whose (epsilon, delta) is proved as asked for."""
+    return PrivacyStatement(
+        mechanism.name, None, Guarantee(epsilon, delta, basis), caveats=NOISE_CAVEATS
+    )
+
+
 @dataclass(frozen=True)
 class Wishart(Mechanism):
     r"""The paper's noise :math:`E \sim W_d(d+1, \frac{K^2}{2\epsilon_t} I)`: claimed (eps_t, 0).
@@ -94,7 +103,6 @@ class Wishart(Mechanism):
     """
 
     name: ClassVar[str] = "wishart"
-    status: ClassVar[str] = "claimed"
     views: ClassVar[tuple] = ("full", "diagonal", "relation")
 
     def scale(self, budgets):
@@ -176,6 +184,7 @@ class TwoSidedWishart(Mechanism):
     """
 
     name: ClassVar[str] = "two_sided_wishart"
+    status: ClassVar[str] = "proved"
 
     def scale(self, budgets):
         return 1 / budgets
@@ -188,12 +197,7 @@ class TwoSidedWishart(Mechanism):
         return 3.33 * d if view == "full" else np.sqrt(8 * (d + 1) * np.log(d + 1))
 
     def state(self, epsilon, delta, budgets, d, view):
-        return PrivacyStatement(
-            self.name,
-            claimed=None,
-            proved=Guarantee(epsilon, delta, "two-sided Wishart density, composition bound CB"),
-            caveats=NOISE_CAVEATS,
-        )
+        return _proved(self, epsilon, delta, "two-sided Wishart density, composition bound CB")
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,7 @@ class Gaussian(Mechanism):
     """
 
     name: ClassVar[str] = "gaussian"
+    status: ClassVar[str] = "proved"
     budget_name: ClassVar[str] = "mu_t"
     views: ClassVar[tuple] = ("full", "diagonal", "relation", "vector")
 
@@ -226,12 +231,7 @@ class Gaussian(Mechanism):
         return 2 * np.sqrt(d) if view == "full" else 2 * np.sqrt(np.log(2 * d))
 
     def state(self, epsilon, delta, budgets, d, view):
-        return PrivacyStatement(
-            self.name,
-            claimed=None,
-            proved=Guarantee(epsilon, delta, "Gaussian mechanism, exact composition"),
-            caveats=NOISE_CAVEATS,
-        )
+        return _proved(self, epsilon, delta, "Gaussian mechanism, exact composition")
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,7 @@ class Laplace(Mechanism):
     """
 
     name: ClassVar[str] = "laplace"
+    status: ClassVar[str] = "proved"
     views: ClassVar[tuple] = ("diagonal",)
 
     def scale(self, budgets):
@@ -256,12 +257,7 @@ class Laplace(Mechanism):
 
     def state(self, epsilon, delta, budgets, d, view):
         check_view(self, view)
-        return PrivacyStatement(
-            self.name,
-            claimed=None,
-            proved=Guarantee(epsilon, delta, "Laplace mechanism, composition bound CB"),
-            caveats=NOISE_CAVEATS,
-        )
+        return _proved(self, epsilon, delta, "Laplace mechanism, composition bound CB")
 
 
 def sphere_noise(rng, shape):
@@ -280,7 +276,6 @@ class OutputPerturbation(Mechanism):
     """
 
     name: ClassVar[str] = "output_perturbation"
-    status: ClassVar[str] = "claimed"
     views: ClassVar[tuple] = ("output",)
 
     def scale(self, budgets):
@@ -311,9 +306,7 @@ class NoNoise(Mechanism):
         return 0.0
 
     def state(self, epsilon, delta, budgets, d, view):
-        return PrivacyStatement(
-            self.name, claimed=None, proved=None, notes=("no noise: no protection",)
-        )
+        return NO_PROTECTION
 
 
 MECHANISMS = (

@@ -92,5 +92,11 @@ class PrivacyStatement:
         return block
 
 
+#: What goes with every guarantee that rests on noise.
+NOISE_CAVEATS = ("tuning-not-charged", "float-noise", "reproducible-rng")
+#: Nothing is claimed and nothing is proved.
+NO_PROTECTION = PrivacyStatement(
+    "none", claimed=None, proved=None, notes=("no noise: no protection",)
+)
 #: No task sees anything of another one (Claim 1 of the paper).
 SEPARATE = Guarantee(0.0, 0.0, "tasks are fitted separately (Claim 1 of the paper)")
