@@ -13,7 +13,7 @@ $(BIN)/mpmtl-run: pyproject.toml
 	@$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] < (3, 14)' 2>/dev/null || \
 	  { echo "mpmtl needs Python 3.11 to 3.13: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,oracle]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,oracle,cluster]'
 	@touch $@
 
 install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl and its tests' tools

@@ -16,12 +16,14 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mpmtl.config import Schema, build, one_line, register_schema, unknown_choice
 from mpmtl.errors import InputError, ResultsError
+from mpmtl.results import write_atomic
 from mpmtl.runner import execute
 from mpmtl.terminal import sweep_table
 
@@ -62,28 +64,62 @@ def explain(error):
     return text
 
 
+class SweepReport(Callback):
+    """Ends a sweep with a table of its jobs, wherever they ran; exit code 1 if one failed.
+
+    Every job leaves ``job-<number>.json`` in the sweep's folder: its row, or its error.
+    """
+
+    def on_multirun_start(self, config, **kwargs):
+        if "submitit_folder" in config.hydra.launcher:
+            folder = config.hydra.launcher.submitit_folder
+            print(f"each job prints to a log below {folder}", flush=True)
+
+    def on_multirun_end(self, config, **kwargs):
+        paths = Path(config.hydra.sweep.dir).glob("job-*.json")
+        jobs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        jobs.sort(key=lambda job: job["number"])
+        rows = {json.dumps(job["row"]): job["row"] for job in jobs if "row" in job}
+        if rows:
+            print(f"\n{sweep_table(list(rows.values()))}")
+        failed = [job for job in jobs if "error" in job]
+        if failed:
+            print(
+                f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr
+            )
+            for job in failed:
+                print(f"  {job['name']}: {job['error']}", file=sys.stderr)
+            sys.exit(1)
+
+
 def main():
     """Entry point of `mpmtl-run`; exit code 0, 1 (a job of a sweep failed), 2 (bad input)."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
-    process, failures, modes, done = os.getpid(), [], set(), {}
+    process, started, failures, done = os.getpid(), [], [], {}
 
     def job(cfg):
-        modes.add(HydraConfig.get().mode)
-        name = " ".join(HydraConfig.get().overrides.task)
+        hydra_cfg = HydraConfig.get()
+        outcome = {"name": " ".join(hydra_cfg.overrides.task)}
+        started.append(outcome)
         try:
             run = build(cfg)
             same = run.results_dir, run.folder, json.dumps(run.settings, sort_keys=True)
             if same in done:  # epsilon does not matter to a method that is not private
                 print(f"{run.label}: the same run as above")
-                return
-            explained = {code for row in done.values() for code in row["caveats"]}
-            done[same] = execute(run, explained=explained)
+            else:
+                explained = {code for row in done.values() for code in row["caveats"]}
+                elsewhere = os.getpid() != process  # jobs beside this one may share a folder
+                done[same] = execute(run, explained=explained, wait=elsewhere)
+            outcome["row"] = done[same]
         except (InputError, ResultsError) as error:
             print(f"error: {error}", file=sys.stderr)
-            failures.append((name, error))
-            if os.getpid() != process:  # a job sent elsewhere reports through its launcher
-                raise
+            outcome["error"] = str(error)
+            failures.append(outcome)
+        if hydra_cfg.mode == RunMode.MULTIRUN:
+            outcome["number"] = hydra_cfg.job.num
+            path = Path(hydra_cfg.sweep.dir) / f"job-{hydra_cfg.job.num}.json"
+            write_atomic(path, json.dumps(outcome))
 
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
     try:
@@ -95,16 +131,18 @@ def main():
         )
         sys.exit(130)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if modes:  # a job had started: this is a fault of the program, shown in full
+        if started:  # a job had started: this is a fault of the program, shown in full
             raise
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(2)
-    if done and RunMode.MULTIRUN in modes:
-        print(f"\n{sweep_table(list(done.values()))}")
-    if failures and RunMode.MULTIRUN in modes:
-        print(f"failed jobs of the sweep ({len(failures)}; all others are done):", file=sys.stderr)
-        for name, error in failures:
-            print(f"  {name}: {error}", file=sys.stderr)
+    except RuntimeError as error:
+        if not type(error).__module__.startswith("submitit"):
+            raise
+        print(
+            f"error: a job sent elsewhere died ({one_line(error)}); finished replicates are kept; "
+            "the same command goes on from there",
+            file=sys.stderr,
+        )
         sys.exit(1)
     if failures:
         sys.exit(2)

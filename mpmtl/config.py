@@ -10,15 +10,15 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, InstantiationException
 from hydra.utils import get_class, instantiate
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget
 from mpmtl.privacy.mechanisms import NoNoise, check_view
 
-GROUPS = ("dataset", "method", "privacy", "tuning")
+GROUPS = ("dataset", "method", "privacy", "tuning", "parallel")
 #: Keys that say how a run is carried out, not what comes out of it.
-EXECUTION_KEYS = ("n_replicates", "n_jobs", "results_dir", "data_dir", "overwrite")
+EXECUTION_KEYS = ("n_replicates", "n_jobs", "parallel", "results_dir", "data_dir", "overwrite")
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Schema:
     method: Any = MISSING
     privacy: Any = MISSING
     tuning: Any = MISSING
+    parallel: Any = MISSING
     epsilon: float = 1.0
     delta: Any = "auto"
     seed: int = 0
@@ -50,7 +51,7 @@ class Run:
 
     Attributes
     ----------
-    dataset, method, mechanism, tuning
+    dataset, method, mechanism, tuning, parallel
         The instantiated choices. `mechanism` is `NoNoise` for methods that are not private.
     epsilon : float
         inf where nothing is protected.
@@ -68,6 +69,7 @@ class Run:
     seed: int
     n_replicates: int
     n_jobs: int
+    parallel: Any
     results_dir: str
     data_dir: str
     overwrite: bool
@@ -135,10 +137,12 @@ def build(cfg):
         method=method,
         mechanism=mechanism,
         tuning=chosen["tuning"],
+        parallel=chosen["parallel"],
         epsilon=epsilon,
         delta=delta,
         settings=recorded,
-        **{key: settings[key] for key in ("seed", *EXECUTION_KEYS)},
+        seed=settings["seed"],
+        **{key: settings[key] for key in EXECUTION_KEYS if key in settings},
     )
 
 
@@ -186,6 +190,8 @@ def one_line(error):
     cause = error
     while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
         cause = cause.__cause__
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{cause.full_key} has no value: give {cause.full_key}=..."
     text = " ".join(str(cause).split())
     for ending in (" full_key:", " object_type=", " See https:"):
         text = text.split(ending)[0]

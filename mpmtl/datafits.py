@@ -101,7 +101,9 @@ class SquaredLoss(Loss):
 
     def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""
-        return np.matmul(W.swapaxes(0, 1), self.gram).swapaxes(0, 1)
+        out = np.empty(W.shape)  # in the order of W: what follows runs along whole candidates
+        np.matmul(W.swapaxes(0, 1), self.gram, out=out.swapaxes(0, 1))
+        return out
 
     def gradient(self, W):
         """Shape (B, m, d)."""

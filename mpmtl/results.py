@@ -136,6 +136,8 @@ class RunFolder:
         What the numbers depend on; a folder made with other settings or other code is refused
         with the differences, unless `overwrite`.
     overwrite : bool
+    wait : bool
+        Wait for another process that has the folder instead of refusing it.
 
     Raises
     ------
@@ -143,10 +145,11 @@ class RunFolder:
         One line: locked, other settings, damaged, or not writable.
     """
 
-    def __init__(self, path, settings, overwrite=False):
+    def __init__(self, path, settings, overwrite=False, wait=False):
         self.path = Path(path)
         self.settings = json.loads(json.dumps(settings))
         self.overwrite = overwrite
+        self.patience = -1 if wait else 0  # seconds; -1 has no end
         self.dropped = 0
 
     def __enter__(self):
@@ -154,7 +157,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")
             try:
-                self._lock.acquire(timeout=0)
+                self._lock.acquire(timeout=self.patience)
             except Timeout:
                 raise ResultsError(
                     f"{self.path} is in use by another process: wait for it, or choose another "

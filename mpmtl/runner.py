@@ -3,17 +3,17 @@
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
 from mpmtl.errors import ResultsError
 from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
-from mpmtl.results import RunFolder
+from mpmtl.parallel import WorkerDied
+from mpmtl.results import RunFolder, code_version
 from mpmtl.streams import stream
 from mpmtl.terminal import card, forecast_line, plan_line, summary_row, worst_statement
 from mpmtl.tuning import cross_validate, edges, prepare
@@ -94,7 +94,7 @@ def _trace_rows(run, replicate, chosen, budget, datafit, log):
     ]
 
 
-def execute(run, out=None, explained=()):
+def execute(run, out=None, explained=(), wait=False):
     """Carry out a run, or what is left of it, and print its plan and its card.
 
     Parameters
@@ -104,6 +104,8 @@ def execute(run, out=None, explained=()):
         Default: standard output.
     explained : collection of str
         Codes of caveats that need not be explained again.
+    wait : bool
+        Wait for another process that works in the same folder instead of giving up.
 
     Returns
     -------
@@ -112,7 +114,7 @@ def execute(run, out=None, explained=()):
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
-    with RunFolder(path, run.settings, run.overwrite) as folder:
+    with RunFolder(path, run.settings, run.overwrite, wait) as folder:
         todo = [r for r in range(run.n_replicates) if r not in folder.records]
         if folder.dropped:
             print(
@@ -130,26 +132,36 @@ def execute(run, out=None, explained=()):
     return summary_row(run, records)
 
 
+def _on_worker(run, code, replicate):
+    """One replicate where the code is the same as here; a cluster may have another version."""
+    if code != code_version():
+        raise ResultsError(
+            f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
+            "on the workers and start them again"
+        )
+    return run_replicate(run, replicate)
+
+
 def _run_all(run, folder, todo, out):
     """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
-    n_jobs = max(1, min(cpu_count() if run.n_jobs < 0 else run.n_jobs, len(todo)))
+    n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
     values = []
     with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
         for attempt in range(WORKER_RETRIES + 1):
             left = [r for r in todo if r not in folder.records]
-            jobs = (delayed(run_replicate)(run, r) for r in left)
+            replicate = partial(_on_worker, run, code_version())
             try:
-                for record in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs):
+                for record in run.parallel.map(replicate, left, run.n_jobs):
                     folder.append(record)
                     main = record["replicates"][0]
                     values.append(main["value"])
                     if len(values) == 1:
-                        seconds = record["timing"][0]["seconds"] * len(todo) / n_jobs
-                        bar.write(forecast_line(seconds, n_jobs), file=out)
+                        seconds = record["timing"][0]["seconds"] * len(todo) / n_workers
+                        bar.write(forecast_line(seconds, n_workers), file=out)
                     bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
                     bar.update()
                 return
-            except TerminatedWorkerError as error:
+            except WorkerDied as error:
                 if attempt == WORKER_RETRIES:
                     raise ResultsError(
                         f"a worker process of {run.label} was killed {attempt + 1} times (out of "

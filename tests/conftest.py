@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +62,26 @@ def make_run(*overrides, tiny=True):
     register_schema()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return build(compose("config", [*(TINY if tiny else []), *overrides]))
+
+
+MPMTL_RUN = str(Path(sys.executable).parent / "mpmtl-run")
+TABLES = ("replicates.csv", "cv.csv", "trace.csv")
+
+
+def mpmtl_run(*arguments, cwd, env=None, **options):
+    """Run `mpmtl-run` in a directory of its own, away from the checkout."""
+    return subprocess.run(
+        [MPMTL_RUN, *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
+
+
+def tables(folder):
+    """Bytes of the tables of a run, which do not depend on how it was carried out."""
+    return {name: (folder / name).read_bytes() for name in TABLES}

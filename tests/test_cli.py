@@ -7,36 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY
+from conftest import MPMTL_RUN, ROOT, TABLES, TINY, mpmtl_run
 from hydra import compose, initialize_config_dir
 
 from mpmtl.config import build, register_schema
-
-MPMTL_RUN = str(Path(sys.executable).parent / "mpmtl-run")
-TABLES = ("replicates.csv", "cv.csv", "trace.csv")
-
-
-def mpmtl_run(*arguments, cwd, env=None, **options):
-    """Run `mpmtl-run` in a directory of its own, away from the checkout."""
-    return subprocess.run(
-        [MPMTL_RUN, *arguments],
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-        **options,
-    )
 
 
 def test_help_names_every_choice_and_key(tmp_path):
     done = mpmtl_run("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for group in ("dataset", "method", "privacy", "tuning", "scale", "experiment"):
+    for group in ("dataset", "method", "privacy", "tuning", "parallel", "scale", "experiment"):
         names = {p.stem for p in (ROOT / "conf" / group).glob("*.yaml")}
         (line,) = [x for x in done.stdout.splitlines() if x.startswith(f"{group}:")]
         assert set(line.split(": ")[1].split(", ")) == names

@@ -6,15 +6,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_run
+from conftest import make_run, tables
 from filelock import FileLock
 
 from mpmtl import results, runner
 from mpmtl.errors import ResultsError
 from mpmtl.results import RunFolder
 from mpmtl.runner import execute, run_replicate
-
-TABLES = ("replicates.csv", "cv.csv", "trace.csv")
 
 
 def run_here(tmp_path, *overrides):
@@ -23,10 +21,6 @@ def run_here(tmp_path, *overrides):
     out = io.StringIO()
     execute(run, out)
     return tmp_path / run.folder, out.getvalue()
-
-
-def tables(folder):
-    return {name: (folder / name).read_bytes() for name in TABLES}
 
 
 def without_seconds(record):

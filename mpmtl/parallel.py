@@ -1,0 +1,99 @@
+"""Where replicates run: processes on this machine, or the workers of a dask cluster.
+
+An engine has ``n_workers(n_jobs, n_items)`` and ``map(function, items, n_jobs)``, which yields the
+results as they come and raises `WorkerDied` when a process was lost. Results do not depend on it.
+"""
+
+import contextlib
+import re
+from dataclasses import dataclass
+
+from joblib import Parallel, cpu_count, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from mpmtl.errors import InputError, require
+
+
+class WorkerDied(Exception):
+    """A worker process ended without a result: killed, or out of memory."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Processes on this machine (joblib's loky)."""
+
+    def n_workers(self, n_jobs, n_items):
+        return max(1, min(cpu_count() if n_jobs < 0 else n_jobs, n_items))
+
+    def map(self, function, items, n_jobs):
+        parallel = Parallel(self.n_workers(n_jobs, len(items)), return_as="generator_unordered")
+        try:
+            yield from parallel(delayed(function)(item) for item in items)
+        except TerminatedWorkerError as error:
+            raise WorkerDied from error
+
+
+@dataclass(frozen=True)
+class Dask:
+    """Workers of a running dask cluster, all of them whatever n_jobs is.
+
+    dask itself is asked, not joblib's dask backend, which waits for ever for a killed worker.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, such as ``tcp://head-node:8786``.
+    timeout : float
+        Seconds to wait for the scheduler, and for its first worker.
+    """
+
+    address: str
+    timeout: float = 30.0
+
+    def __post_init__(self):
+        require(
+            re.fullmatch(r"(\w+://)?[^/\s]+:\d+", self.address) is not None,
+            f"parallel.address = {self.address}: give it as tcp://HOST:PORT",
+        )
+        require(self.timeout > 0, f"parallel.timeout = {self.timeout} must be above 0")
+
+    @contextlib.contextmanager
+    def _client(self):
+        try:
+            from distributed import Client
+        except ImportError:
+            raise InputError(
+                "parallel=dask needs the cluster extra: pip install 'mpmtl[cluster]'"
+            ) from None
+        try:
+            client = Client(self.address, timeout=self.timeout, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"parallel.address = {self.address}: no dask scheduler answers there ({error})"
+            ) from error
+        with client:
+            try:
+                client.wait_for_workers(1, timeout=self.timeout)
+            except TimeoutError:
+                raise InputError(
+                    f"parallel.address = {self.address}: the scheduler has no worker; start some "
+                    "with: dask worker ADDRESS --nworkers N --nthreads 1"
+                ) from None
+            yield client
+
+    def n_workers(self, n_jobs, n_items):
+        with self._client() as client:
+            return min(sum(client.nthreads().values()), n_items)
+
+    def map(self, function, items, n_jobs):
+        from distributed import KilledWorker, as_completed
+
+        with self._client() as client:
+            futures = client.map(function, items, pure=False)
+            try:
+                for future in as_completed(futures, loop=client.loop):
+                    yield future.result()
+            except KilledWorker as error:
+                raise WorkerDied from error
+            finally:
+                client.cancel(futures)
