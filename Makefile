@@ -34,8 +34,9 @@ test: install  ## lint and all tests but the slow statistical ones
 test-full: install  ## all tests, the slow statistical ones included
 	$(BIN)/python -m pytest
 
-bench: install  ## time one fit of every method, a table (quiet machine, one process)
+bench: install  ## time every method, whole runs and other solvers: tables (wants a quiet machine)
 	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench_solvers.py
 
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -142,7 +142,7 @@ def card(run, records, path, explained=()):
             (
                 "edge",
                 f"{key} is at the edge of its grid in {count} of {len(records)} "
-                "replicates: widen it",
+                "replicates: a wider one may do better",
             )
         )
     lines += [

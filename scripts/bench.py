@@ -1,8 +1,9 @@
-"""Time one fit of every method: python scripts/bench.py [--data-dir data] [--repeats 3].
+"""Time every method and the default run: python scripts/bench.py [--data-dir data] [--repeats 3].
 
-One process, one thread of linear algebra. Prints two tables in Markdown: milliseconds of a fit with
-the setting of tuning=fixed, and microseconds for each candidate and round of `lr` and `gs`, for one
-candidate and for 16 together. Data sets that are not there are left out.
+One thread of linear algebra. Prints three tables in Markdown: milliseconds of a fit with the
+setting of tuning=fixed; microseconds for each candidate and round of `lr` and `gs`, for the
+formula written out, for one candidate and for 16 together; seconds and peak memory of whole runs.
+Data sets that are not there are left out. For other solvers see scripts/bench_solvers.py.
 """
 
 import argparse
@@ -11,8 +12,12 @@ import os
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[name] = "1"
 
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from hydra import compose, initialize_config_dir
@@ -46,13 +51,87 @@ def seconds(run, problem, candidates, repeats):
     return min(times)
 
 
+def literal_rounds(data, penalty, W, lam, K, T, eta, draws, scale):
+    """Algorithm 2 or 3, basic form, step by step: a loop over the tasks, predictions, d x m."""
+    for t in range(T):
+        W = W / np.maximum(1, np.linalg.norm(W, axis=0) / K)
+        if penalty == "trace":
+            values, U = np.linalg.eigh(W @ W.T + scale[t] * draws[t])
+            S = np.maximum(0, 1 - eta * lam / np.sqrt(np.abs(values)))
+            W = U @ np.diag(S) @ U.T @ W
+        else:
+            Sigma = np.diag(W @ W.T) + scale[t] * draws[t]
+            W = np.maximum(0, 1 - eta * lam / np.sqrt(np.abs(Sigma)))[:, None] * W
+        for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
+            if data.kind == "regression":
+                gradient = X.T @ (X @ W[:, i] - y)
+            else:
+                gradient = -X.T @ (y / (1 + np.exp(y * (X @ W[:, i])))) / len(y)
+            W[:, i] -= eta * gradient
+    return W
+
+
+def literal_seconds(run, data, problem, candidate, repeats):
+    """Shortest time of the formula written out, noise included."""
+    budget, d = run.budget(data.n_tasks), problem.datafit.shape[1]
+    times = []
+    for _ in range(repeats):
+        started, rng = time.perf_counter(), np.random.default_rng(0)
+        eta = 1 / problem.datafit.lipschitz()
+        draws = [budget.mechanism.draw(rng, d, run.method.view) for _ in range(candidate.n_rounds)]
+        scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
+        literal_rounds(
+            data,
+            candidate.penalty,
+            problem.start.T,
+            candidate.lam,
+            candidate.K,
+            candidate.n_rounds,
+            eta,
+            draws,
+            scale,
+        )
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def whole_run(*overrides):
+    """Seconds of a run of `mpmtl-run` and the peak memory of its largest process, in MB."""
+    command = [str(Path(sys.executable).parent / "mpmtl-run"), *overrides]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [*command, f"results_dir={folder}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return time.perf_counter() - started, usage.ru_maxrss / 1024
+
+
+def print_whole_runs(data_dir):
+    print("| `mpmtl-run` | seconds | MB, largest process |\n| --- | ---: | ---: |")
+    runs = [("method=lr", "epsilon=0.1")]
+    if (Path(data_dir) / "lsoa2").is_dir():
+        place = f"data_dir={Path(data_dir).resolve()}"
+        runs.append(("dataset=lsoa2", "method=lr", "epsilon=0.1", "scale=smoke", place))
+    for words in runs:
+        spent, memory = whole_run(*words)
+        shown = " ".join(word for word in words if not word.startswith("data_dir"))
+        print(f"| `{shown}` | {spent:.0f} | {memory:.0f} |")
+    print()
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Time one fit of every method.")
+    parser = argparse.ArgumentParser(description="Time every method and the default run.")
     parser.add_argument("--data-dir", default=os.environ.get("MPMTL_DATA_DIR", "data"))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    print_whole_runs(options.data_dir)  # first: a child's peak counts its parent's size
     register_schema()
-    problems = {}
+    problems, drawn = {}, {}
     for dataset in DATASETS:
         run = make_run(dataset, "lr", options.data_dir)
         try:
@@ -60,6 +139,7 @@ def main():
         except InputError as error:
             print(f"{dataset} left out: {error}")
             continue
+        drawn[dataset] = train
         problems[dataset] = prepare(train, run.tuning, run.method, 0, 0)
     print(f"| ms per fit | {' | '.join(problems)} |")
     print(f"| --- |{' ---: |' * len(problems)}")
@@ -70,19 +150,24 @@ def main():
             candidates = run.method.candidates(run.tuning, problem.scales)[:1]
             cells.append(f"{1e3 * seconds(run, problem, candidates, options.repeats):.1f}")
         print(f"| `{method}` | {' | '.join(cells)} |")
-    print(f"\n| us per (candidate, round) | {' | '.join(problems)} |")
+    print(f"\n| us per (candidate, round), ratio | {' | '.join(problems)} |")
     print(f"| --- |{' ---: |' * len(problems)}")
     for method in ("lr", "gs"):
-        for count in (1, 16):
-            cells = []
-            for dataset, problem in problems.items():
-                rounds = 5 if dataset == "lsoa2" else 50
-                run = make_run(dataset, method, options.data_dir, f"tuning.n_rounds={rounds}")
-                one = run.method.candidates(run.tuning, problem.scales)[0]
+        cells = {"formula written out": [], "1 together": [], "16 together": []}
+        for dataset, problem in problems.items():
+            rounds = 5 if dataset == "lsoa2" else 50
+            run = make_run(dataset, method, options.data_dir, f"tuning.n_rounds={rounds}")
+            one = run.method.candidates(run.tuning, problem.scales)[0]
+            spent = literal_seconds(run, drawn[dataset], problem, one, options.repeats)
+            cells["formula written out"].append(spent / rounds)
+            for count in (1, 16):
                 many = [replace(one, lam=one.lam * (1 + k / 100)) for k in range(count)]
                 spent = seconds(run, problem, many, options.repeats)
-                cells.append(f"{1e6 * spent / (count * rounds):.0f}")
-            print(f"| `{method}`, {count} together | {' | '.join(cells)} |")
+                cells[f"{count} together"].append(spent / (count * rounds))
+        literal = cells["formula written out"]
+        for name, values in cells.items():
+            words = [f"{1e6 * v:.0f} ({w / v:.1f})" for v, w in zip(values, literal, strict=True)]
+            print(f"| `{method}`, {name} | {' | '.join(words)} |")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import pytest
 from conftest import ragged_data
 from scipy.optimize import approx_fprime, minimize_scalar
 
-from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
+from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for, largest_eigenvalue
 
 KINDS = ["regression", "binary"]
 
@@ -100,3 +100,17 @@ def test_logistic_loss_does_not_overflow(rng):
     assert np.isfinite(datafit.value(W)).all()
     assert np.isfinite(datafit.gradient(W)).all()
     assert np.isfinite(datafit.conjugate(W, np.array([1.0]))).all()
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 10.0])
+def test_the_largest_eigenvalue_is_found_without_all_of_them(scale, spread, rng):
+    """Tasks of one size, of mixed sizes, and hardly any that matter; rank one and zero too."""
+    for m, d in ((1, 1), (3, 5), (60, 7)):
+        A = rng.standard_normal((m, d, d))
+        A[0, 1:] = 0
+        A = np.matmul(A.swapaxes(1, 2), A) * scale * np.exp(spread * rng.random((m, 1, 1)))
+        A[m // 2] *= m == 1
+        want = np.linalg.eigvalsh(A)[:, -1].max()
+        assert largest_eigenvalue(A) == pytest.approx(want, rel=1e-12, abs=0)
+    assert largest_eigenvalue(np.zeros((4, 3, 3))) == 0

@@ -217,7 +217,7 @@ def duality_gap(datafit, penalty, lam, W, mu=0.0):
     return (primal - dual) / np.maximum(primal, np.finfo(float).tiny)
 
 
-def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0, check_every=10):
+def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0, check_every=5):
     """Minimise L(W) + lam Omega(W) until the relative duality gap is at most tol.
 
     Returns
