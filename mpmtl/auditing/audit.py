@@ -7,10 +7,10 @@ import numpy as np
 from tqdm import tqdm
 
 from mpmtl.auditing.bounds import Trial, search
-from mpmtl.auditing.subjects import Inputs, neighbours, subjects_of
+from mpmtl.auditing.subjects import FitView, Inputs, neighbours, subjects_of
 from mpmtl.data.synthetic import LowRank
 from mpmtl.datafits import datafit_for
-from mpmtl.errors import require
+from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget, Proximal, Scales
 from mpmtl.privacy.mechanisms import Mechanism, check_view
 from mpmtl.privacy.statements import PrivacyStatement
@@ -27,6 +27,7 @@ ATTACKS = {
 }
 CHUNK = 2_000_000  # numbers drawn at a time
 LEAST_SAMPLES = 200
+MOST_FITTED = 5_000  # observations that a fitted statistic learns from
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,10 @@ def audit(
     """
     statement = None
     if isinstance(target, Mechanism):
-        target, statement = _subjects(
-            target, epsilon, delta, method, data, d, m, n_rounds, lam, density, seed
+        if data is None:
+            data = _others(d, m, seed)
+        target, statement = subjects_for(
+            target, epsilon, delta, method, data, n_rounds, lam, density, seed
         )
     subjects = list(target) if isinstance(target, list | tuple) else [target]
     return run_audit(subjects, statement, samples, confidence, attack, seed, progress)
@@ -176,37 +179,51 @@ def default_method(mechanism):
         return Proximal("lr", "trace", private=True)
     if "diagonal" in mechanism.views:
         return Proximal("gs", "l21", private=True)
-    return None
+    raise InputError(
+        f"privacy={mechanism.name} does not perturb a covariance: name the method it belongs to, "
+        "for example method=dp_mtrl"
+    )
 
 
-def _subjects(mechanism, epsilon, delta, method, data, d, m, n_rounds, lam, density, seed):
-    for key, value, least in (("d", d, 1), ("m", m, 2), ("rounds", n_rounds, 1)):
+def _others(d, m, seed):
+    """Low-rank tasks for an audit that is given no data."""
+    for key, value, least in (("d", d, 1), ("m", m, 2)):
         whole = isinstance(value, int) and value >= least
         require(whole, f"{key} = {value} must be a whole number of at least {least}")
+    source = LowRank(m=m, n=max(2 * d, 10), d=d, blocks=min(m, 5), test_ratio=1)
+    return source.draw("", seed, 0)[0]
+
+
+def subjects_for(
+    mechanism,
+    epsilon,
+    delta,
+    method,
+    data,
+    n_rounds=1,
+    lam=0.01,
+    density="corrected",
+    seed=0,
+):
+    """What can be audited of a mechanism within a method, and its statement; see `audit`."""
+    require(
+        isinstance(n_rounds, int) and n_rounds >= 1,
+        f"rounds = {n_rounds} must be a whole number of at least 1",
+    )
     require(lam >= 0 and np.isfinite(lam), f"lam = {lam} must be finite and at least 0")
     require(density in ("corrected", "paper"), f"density = {density}: use corrected or paper")
     method = method or default_method(mechanism)
-    require(
-        method is not None,
-        f"privacy={mechanism.name} perturbs the models of a method: name it, for example "
-        "method=dp_mtrl",
-    )
     require(method.private, f"method={method.name} is not private: there is nothing to audit")
     check_view(mechanism, method.view)
-    if data is None:
-        blocks = min(m, 5)
-        data, _ = LowRank(m=m, n=max(2 * d, 10), d=d, blocks=blocks, test_ratio=1).draw("", seed, 0)
     inputs = inputs_from(data, method)
     d = inputs.start.shape[1]
     budget = Budget(mechanism, epsilon, delta)
     candidate = candidate_of(method, inputs, n_rounds, lam)
-    rng = stream(seed, "audit", "pairs")
-    K = candidate.K if isinstance(method, Proximal) or method.view == "relation" else 1.0
-    near = neighbours(d, K, rng)
-    far = neighbours(d, K, stream(seed, "audit", "pairs"), far=True)
-    return subjects_of(
-        method, candidate, budget, inputs, lambda beyond: far if beyond else near, density
-    )
+
+    def pairs(far):
+        return neighbours(d, 1.0, stream(seed, "audit", "pairs"), far)
+
+    return subjects_of(method, candidate, budget, inputs, pairs, density)
 
 
 def inputs_from(data, method):
@@ -245,14 +262,8 @@ def candidate_of(method, inputs, n_rounds, lam):
 def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False):
     """Audit subjects that share their guarantees."""
     require(0.5 < confidence < 1, f"confidence = {confidence} must be above 0.5 and below 1")
-    wanted = wanted_attacks(attack)
-    subjects = [s for s in subjects if set(s.attacks) & wanted]
-    require(
-        subjects,
-        f"attack={attack} does not apply here; a view attack needs lr or gs and at least as many "
-        "other tasks as features",
-    )
-    trials = {}
+    wanted, trials = wanted_attacks(attack), {}
+    subjects = attackable(subjects, wanted, attack)
     counts = [_samples(subject, samples) for subject in subjects]
     total = sum(2 * n * len(s.pairs) for s, n in zip(subjects, counts, strict=True))
     with tqdm(
@@ -286,9 +297,26 @@ def wanted_attacks(attack):
     return {name for word in words for name in ATTACKS[word]}
 
 
+def attackable(subjects, wanted, attack):
+    """The subjects that have one of the wanted attacks."""
+    found = [s for s in subjects if set(s.attacks) & wanted]
+    require(
+        found,
+        f"attack = {attack} does not apply here: a view attack needs lr or gs and at least as many "
+        "other tasks as features, support and likelihood a covariance",
+    )
+    return found
+
+
+def sample_counts(subjects, attack, samples):
+    """Name, pairs and samples of each input for every subject that is attacked."""
+    chosen = attackable(subjects, wanted_attacks(attack), attack)
+    return [(s.name, len(s.pairs), _samples(s, samples)) for s in chosen]
+
+
 def _samples(subject, samples):
     if samples is None:
-        samples = 4_000 if type(subject).__name__ == "FitView" else 100_000
+        samples = 4_000 if isinstance(subject, FitView) else 100_000
     require(
         isinstance(samples, int) and samples >= LEAST_SAMPLES,
         f"samples = {samples} must be a whole number of at least {LEAST_SAMPLES}",
@@ -312,23 +340,24 @@ def _trials(subject, pair, n, wanted, seed, bar):
                 observed.append(subject.observe(w, rng, count))
                 bar.update(count)
             if fitted is None and wanted & {"linear", "norm"}:
-                fitted = _fit_statistics(*map(subject.features, observed))
+                few = (subject.features(seen[:MOST_FITTED]) for seen in observed)
+                fitted = _fit_statistics(*few)
             for side, seen in enumerate(observed):
                 values = subject.scores(seen, models)
                 if fitted:
                     values |= fitted(subject.features(seen))
                 for name in values.keys() & wanted & set(subject.attacks):
                     scores.setdefault(name, ([[], []], [[], []]))[half][side].append(values[name])
-    label = f"{subject.name}: {pair}"
+    reverse = " / ".join(reversed(pair.split(" / "))) if " / " in pair else f"{pair}, reversed"
     trials = []
     for name, halves in sorted(scores.items()):
-        sorted_halves = [[np.sort(np.concatenate(side)) for side in half] for half in halves]
+        (a, b), (c, e) = [[np.sort(np.concatenate(side)) for side in half] for half in halves]
         fixed = 0.5 if name.endswith("support") else None
-        (a, b), (c, e) = sorted_halves
-        trials.append(Trial(label, name, a, b, c, e, fixed))
-        flipped = [-scores[::-1] for scores in (b, a, e, c)]
-        reverse = " / ".join(reversed(pair.split(" / "))) if " / " in pair else f"{pair}, reversed"
-        trials.append(Trial(f"{subject.name}: {reverse}", name, *flipped, fixed))
+        opposite = None if fixed is None else -fixed
+        trials += [
+            Trial(f"{subject.name}: {pair}", name, a, b, c, e, fixed),
+            Trial(f"{subject.name}: {reverse}", name, b, a, e, c, opposite, below=True),
+        ]
     return trials
 
 

@@ -49,8 +49,8 @@ def delta_bound(hits, hits_other, n, epsilon, confidence):
 class Trial:
     """One attack on one ordered pair of inputs: its scores, sorted, in two independent halves.
 
-    The region is {score >= threshold}. The threshold is chosen on the first half (or fixed
-    beforehand) and the bound comes from the second.
+    The region is {score >= threshold}, or {score <= threshold} if `below`. The threshold is chosen
+    on the first half (or fixed beforehand) and the bound comes from the second.
 
     Attributes
     ----------
@@ -61,6 +61,7 @@ class Trial:
         Scores for the bound.
     fixed : float or None
         A threshold that needs no choice.
+    below : bool
     """
 
     pair: str
@@ -70,35 +71,38 @@ class Trial:
     second: np.ndarray
     second_other: np.ndarray
     fixed: float | None = None
+    below: bool = False
+
+    def _hits(self, scores, threshold):
+        if self.below:
+            return np.searchsorted(scores, threshold, side="right")
+        return len(scores) - np.searchsorted(scores, threshold)
 
     def thresholds(self):
-        """Candidates: scores of either side, dense in the upper tail."""
+        """Candidates: scores of either side, dense in the tail that the region begins with."""
         if self.fixed is not None:
             return np.array([self.fixed])
         found = []
         for scores in (self.first, self.first_other):
-            ranks = np.geomspace(1, len(scores), MOST_THRESHOLDS).astype(int)
-            found += [scores[-ranks], scores[np.linspace(0, len(scores) - 1, 100).astype(int)]]
+            n = len(scores)
+            ranks = np.geomspace(1, n, MOST_THRESHOLDS).astype(int)
+            found += [scores[ranks - 1 if self.below else -ranks]]
+            found += [scores[np.linspace(0, n - 1, 100).astype(int)]]
         return np.unique(np.concatenate(found))
 
     def choose(self, epsilon, confidence):
-        """Best threshold on the first half, with the bound it would give there."""
-        tried = self.thresholds()
-        counts = [
-            len(scores) - np.searchsorted(scores, tried)
-            for scores in (self.first, self.first_other)
-        ]
-        bounds = delta_bound(*counts, len(self.first), epsilon, confidence)
-        best = int(np.argmax(bounds))
-        return float(tried[best]), float(bounds[best])
+        """Best threshold on the first half: threshold, bound there, estimate there."""
+        tried, n = self.thresholds(), len(self.first)
+        hits, hits_other = (self._hits(s, tried) for s in (self.first, self.first_other))
+        bounds = delta_bound(hits, hits_other, n, epsilon, confidence)
+        estimates = (hits - np.exp(min(epsilon, 700.0)) * hits_other) / n
+        best = np.lexsort((estimates, bounds))[-1]
+        return float(tried[best]), float(bounds[best]), float(estimates[best])
 
     def measure(self, threshold, epsilon, confidence):
         """Hits of both sides in the second half and the bound from them."""
-        hits, hits_other = (
-            int(len(scores) - np.searchsorted(scores, threshold))
-            for scores in (self.second, self.second_other)
-        )
         n = len(self.second)
+        hits, hits_other = (int(self._hits(s, threshold)) for s in (self.second, self.second_other))
         return hits, hits_other, float(delta_bound(hits, hits_other, n, epsilon, confidence))
 
 
@@ -110,7 +114,7 @@ def search(trials, epsilon, confidence):
     """
     rows = []
     for trial in trials:
-        threshold, promise = trial.choose(epsilon, confidence)
+        threshold, promise, estimate = trial.choose(epsilon, confidence)
         hits, hits_other, bound = trial.measure(threshold, epsilon, confidence)
         rows.append(
             {
@@ -118,11 +122,12 @@ def search(trials, epsilon, confidence):
                 "attack": trial.attack,
                 "epsilon": epsilon,
                 "threshold": threshold,
-                "promise": promise,
+                "first_half_bound": promise,
+                "first_half_estimate": estimate,
                 "hits": hits,
                 "hits_other": hits_other,
                 "n": len(trial.second),
                 "delta_bound": bound,
             }
         )
-    return sorted(rows, key=lambda row: -row["promise"])
+    return sorted(rows, key=lambda row: (-row["first_half_bound"], -row["first_half_estimate"]))
