@@ -43,14 +43,16 @@ def conf_dir():
 
 def _known_keys(schema):
     """Every key of every config, for "did you mean"."""
-    known = set()
+    known, keys = set(), {field.name for field in fields(schema)}
     for path in conf_dir().rglob("*.yaml"):
         group = path.parent.relative_to(conf_dir()).as_posix()
+        if group.split("/")[0] not in {".", "scale", "experiment", *keys}:
+            continue
         prefix = "" if group in (".", "scale", "experiment") else f"{group}."
         known |= {f"{prefix}{key}" for key in OmegaConf.load(path) if not key.startswith("_")}
         known |= {group.split("/")[0]} if group != "." else set()
     others = {field.name for other in (Schema, AuditSchema) for field in fields(other)}
-    return (known - others - {"defaults", "."}) | {field.name for field in fields(schema)}
+    return (known - others - {"defaults", "."}) | keys
 
 
 def explain(error, schema):
