@@ -51,7 +51,7 @@ def composition_bound(eps_t, delta):
     return min(total, drift + float(np.sqrt(2 * squares * log_term)))
 
 
-CELLS = 200  # grid cells of the largest budget where budgets differ
+CELLS = 20_000  # grid cells of all budgets together, where they differ
 
 
 def optimal_delta(eps_t, epsilon):
@@ -84,9 +84,9 @@ def optimal_delta(eps_t, epsilon):
     eps_t = np.asarray(eps_t, dtype=float)
     require(eps_t.size > 0 and (eps_t >= 0).all(), "eps_t must hold at least one budget, all >= 0")
     largest = eps_t.max()
-    if largest == 0:
+    if epsilon >= eps_t.sum():
         return 0.0
-    h = largest / (1 if eps_t.min() == largest else CELLS)
+    h = largest / (1 if eps_t.min() == largest else max(1, CELLS // len(eps_t)))
     reach = np.minimum(np.floor(eps_t / h).astype(int), round(largest / h))
     pmf = np.ones(1)  # of L/h, centred
     for eps, k in zip(eps_t, reach, strict=True):
@@ -179,6 +179,8 @@ def _allocate(epsilon, delta, n_rounds, alpha, Q, accounting):
 
     # The plain sum is always allowed; a few units in the last place cover its rounding.
     low = epsilon / weights.sum() * (1 - 8 * np.finfo(float).eps)
+    if exact:  # never less than the bound allows
+        low = _allocate(epsilon, delta, n_rounds, alpha, Q, "bound").max()
     high = 2 * low
     while within(high):
         low, high = high, 2 * high
