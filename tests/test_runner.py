@@ -234,7 +234,7 @@ def test_a_results_dir_that_cannot_be_made_is_one_line(tmp_path):
         run_here(blocked)
 
 
-def dies_once(run, replicate):
+def dies_once(run, code, replicate):
     """Stands in for a worker that the kernel kills: the first try at replicate 1 ends its process.
 
     `data_dir` carries the path of the mark, since worker processes share nothing else.
@@ -252,7 +252,7 @@ def dies_once(run, replicate):
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given to the executor")
 def test_a_killed_worker_is_replaced(tmp_path, monkeypatch):
     whole, _ = run_here(tmp_path / "a", "n_replicates=4")
-    monkeypatch.setattr(runner, "run_replicate", dies_once)
+    monkeypatch.setattr(runner, "_on_worker", dies_once)
     resumed, _ = run_here(
         tmp_path / "b", "n_replicates=4", "n_jobs=2", f"data_dir={tmp_path / 'mark'}"
     )
