@@ -9,6 +9,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import json
 import re
 import sys
+import warnings
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,9 +72,16 @@ def explain(error, schema):
         return f"experiment={foreign[1]} is for {other} (it sets {foreign[2]})"
     named = re.search(r"Could not override '([^']+)'", text)
     if named and ("not in" in text or "No match" in text):
-        near = get_close_matches(named.group(1), _known_keys(schema), n=3, cutoff=0.5)
+        known = _known_keys(schema)
+        if named[1] in known:
+            group = named[1].split(".")[0]
+            return f"{named[1]} belongs to another {group} than the chosen one (--cfg job shows it)"
+        near = get_close_matches(named[1], known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "--help lists the keys."
-        return f"unknown key {named.group(1)!r}: {hint}"
+        return f"unknown key {named[1]!r}: {hint}"
+    if "LexerNoViableAlt" in text:
+        word = text.split(": ", 1)[1].rstrip(" ^")
+        return f"{word} cannot be read: put the value in quotes, key=\"'value'\""
     return text
 
 
@@ -123,6 +131,8 @@ def command(config_name, schema, build, execute, stopped):
         What to say after Ctrl-C.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
+    # joblib's remark on a run that an error ends, which is reported in its own line
+    warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
     register_schema()
     process, started, failures, done = os.getpid(), [], [], {}
 

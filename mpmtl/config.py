@@ -18,7 +18,15 @@ from mpmtl.privacy.mechanisms import NoNoise, check_view
 
 GROUPS = ("dataset", "method", "privacy", "tuning", "parallel")
 #: Keys that say how a run is carried out, not what comes out of it.
-EXECUTION_KEYS = ("n_replicates", "n_jobs", "parallel", "results_dir", "data_dir", "overwrite")
+EXECUTION_KEYS = (
+    "n_replicates",
+    "n_jobs",
+    "parallel",
+    "results_dir",
+    "data_dir",
+    "overwrite",
+    "save_models",
+)
 
 
 @dataclass
@@ -38,6 +46,7 @@ class Schema:
     results_dir: str = "results"
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
+    save_models: bool = False
 
 
 @dataclass
@@ -97,6 +106,7 @@ class Run:
     results_dir: str
     data_dir: str
     overwrite: bool
+    save_models: bool
     settings: dict = field(repr=False)
 
     @property
@@ -148,6 +158,9 @@ def build(cfg):
     require(settings["n_jobs"] != 0, "n_jobs = 0: use a number of processes, or -1 for all cores")
     for key in EXECUTION_KEYS:
         recorded.pop(key)
+    if hasattr(chosen["dataset"], "digest"):  # a user's file: its content counts, not its place
+        recorded["dataset"] = recorded["dataset"] | {"sha256": chosen["dataset"].digest}
+        recorded["dataset"].pop("path")
     return Run(
         dataset=chosen["dataset"],
         method=method,
@@ -191,6 +204,9 @@ def instantiated(group, values):
     """
     require("_target_" in values, f"{group} has no _target_: choose one of its configs by name")
     target = get_class(values["_target_"])
+    if is_dataclass(target):
+        for key in sorted(values.keys() - {f.name for f in fields(target)} - {"_target_"}):
+            raise InputError(f"{group}.{key}: the chosen {group} has no such setting")
     for f in fields(target) if is_dataclass(target) else ():
         kinds = get_args(f.type) or (f.type,)
         simple = all(kind in (bool, int, float, str, NoneType) for kind in kinds)

@@ -23,7 +23,7 @@ class Loss:
     average : bool
         Average a task's loss over its samples instead of summing it.
     n : ndarray, shape (m,)
-        Samples of each task.
+        Samples of each task; a task may have none in a fold.
     weight : ndarray, shape (m,)
         c_i = 1/n_i or 1.
     """
@@ -37,7 +37,9 @@ class Loss:
     def __post_init__(self):
         n = np.array([len(y) for y in self.y])
         object.__setattr__(self, "n", n)
-        object.__setattr__(self, "weight", 1 / n if self.average else np.ones(len(n)))
+        object.__setattr__(
+            self, "weight", 1 / np.maximum(n, 1) if self.average else np.ones(len(n))
+        )
 
     @property
     def shape(self):
@@ -194,7 +196,10 @@ class LogisticLoss(Loss):
     def lipschitz(self):
         """Largest Lipschitz constant of a task's gradient: c_i ||X_i||^2 / 4."""
         norms = [
-            np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1] for X in self.X
+            np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1]
+            if len(X)
+            else 0.0
+            for X in self.X
         ]
         return float((self.weight * norms).max() / 4)
 

@@ -94,8 +94,8 @@ def heldout_error(part, W, variance):
 
 @heldout_error.register
 def _(part: SquaredLoss, W, variance):
-    scale = np.where(variance > 0, variance, np.nan)
-    return part.squared_error(W) / (part.n * scale)
+    scale = np.where((variance > 0) & (part.n > 0), variance, np.nan)
+    return part.squared_error(W) / (np.maximum(part.n, 1) * scale)
 
 
 @heldout_error.register

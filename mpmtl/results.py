@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import zlib
 from contextlib import contextmanager
@@ -234,18 +235,39 @@ class RunFolder:
             write_atomic(self.journal, "".join(kept))
         return {record["replicate"]: record for record in records if record is not None}
 
+    def _models(self, replicate):
+        return self.path / "models" / f"replicate-{replicate:04d}"
+
+    def has_models(self, replicate):
+        """Whether the models of a finished replicate were saved."""
+        return self._models(replicate).is_dir()
+
+    @staticmethod
+    def _write_models(place, models):
+        """All models of a replicate or none: the folder gets its name when it is complete."""
+        partial = place.with_name(place.name + ".part")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for i, model in enumerate(models):
+            write_atomic(partial / f"task-{i:04d}.json", json.dumps(model, indent=1) + "\n")
+        shutil.rmtree(place, ignore_errors=True)
+        os.replace(partial, place)
+
     def append(self, record):
         """Add a finished replicate; it is on disk when this returns.
 
-        Its arrays go to ``<name>/replicate-<r>.npy``, before the line that says it is finished.
+        Its arrays go to ``<name>/replicate-<r>.npy`` and its models to
+        ``models/replicate-<r>/task-<i>.json``, before the line that says it is finished.
         """
         record = dict(record)
-        arrays = record.pop("arrays", {})
+        arrays, models = record.pop("arrays", {}), record.pop("models", [])
         line = _sealed(record)
         with self.explained():
             for name, array in arrays.items():
                 (self.path / name).mkdir(exist_ok=True)
                 np.save(self.path / name / f"replicate-{record['replicate']:04d}.npy", array)
+            if models:
+                self._write_models(self._models(record["replicate"]), models)
         with self.explained(), self.journal.open("a", encoding="utf-8", newline="") as file:
             file.write(line)
             file.flush()

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,17 @@ from mpmtl.errors import ResultsError
 from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
 from mpmtl.parallel import WorkerDied
+from mpmtl.predict import task_models
 from mpmtl.results import RunFolder, code_version
 from mpmtl.streams import stream
-from mpmtl.terminal import card, forecast_line, plan_line, summary_row, worst_statement
+from mpmtl.terminal import (
+    card,
+    forecast_line,
+    note_line,
+    plan_line,
+    summary_row,
+    worst_statement,
+)
 from mpmtl.tuning import cross_validate, edges, prepare
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -28,7 +36,7 @@ def run_replicate(run, replicate):
     -------
     dict
         The journal record: rows of the four tables, the privacy statement and the edges; and
-        "arrays", matrices that go to files of their own.
+        "arrays" and "models", which go to files of their own.
     """
     started = time.perf_counter()
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
@@ -46,6 +54,15 @@ def run_replicate(run, replicate):
     chosen, log = candidates[best], FitLog()
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
+    statement = run.method.state(chosen, budget, problem.datafit)
+    if statement.claimed or statement.proved:
+        caveats = (*statement.caveats, *getattr(run.dataset, "caveats", ()))
+        statement = replace(statement, caveats=caveats)
+    arrays, models = log.arrays, []
+    if run.save_models:
+        models = task_models(run.method.name, train, W[0])
+        if log.released:
+            arrays = arrays | {"released": np.stack(log.released)}
     metrics = evaluate(test, W[0])
     main = next(iter(metrics))
     metrics[f"{main}_stl"] = evaluate(test, problem.start)[main]
@@ -77,9 +94,10 @@ def run_replicate(run, replicate):
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "privacy": run.method.state(chosen, budget, problem.datafit).as_dict(),
+        "privacy": statement.as_dict(),
         "edges": edges(chosen, candidates),
-        "arrays": log.arrays,
+        "arrays": arrays,
+        "models": models,
     }
 
 
@@ -114,20 +132,27 @@ def execute(run, out=None, explained=(), wait=False):
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
+    notes = getattr(run.dataset, "notes", ())
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
-        todo = [r for r in range(run.n_replicates) if r not in folder.records]
+        todo = [
+            r
+            for r in range(run.n_replicates)
+            if r not in folder.records or (run.save_models and not folder.has_models(r))
+        ]
         if folder.dropped:
             print(
                 f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
                 file=out,
             )
         print(plan_line(run, len(todo)), file=out, flush=True)
+        for note in notes:
+            print(note_line(note), file=out, flush=True)
         if todo:
-            folder.write_manifest("running")
+            folder.write_manifest("running", data_notes=notes)
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        folder.write_manifest("complete", **_summary(records))
+        folder.write_manifest("complete", data_notes=notes, **_summary(records))
         print(card(run, records, path, explained), file=out, flush=True)
     return summary_row(run, records)
 
@@ -145,14 +170,15 @@ def _on_worker(run, code, replicate):
 def _run_all(run, folder, todo, out):
     """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
     n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
-    values = []
+    values, done = [], set()
     with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
         for attempt in range(WORKER_RETRIES + 1):
-            left = [r for r in todo if r not in folder.records]
+            left = [r for r in todo if r not in done]
             replicate = partial(_on_worker, run, code_version())
             try:
                 for record in run.parallel.map(replicate, left, run.n_jobs):
                     folder.append(record)
+                    done.add(record["replicate"])
                     main = record["replicates"][0]
                     values.append(main["value"])
                     if len(values) == 1:
@@ -161,6 +187,11 @@ def _run_all(run, folder, todo, out):
                     bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
                     bar.update()
                 return
+            except MemoryError as error:
+                raise ResultsError(
+                    f"{run.label} ran out of memory: use fewer n_jobs and run again; finished "
+                    "replicates are kept"
+                ) from error
             except WorkerDied as error:
                 if attempt == WORKER_RETRIES:
                     raise ResultsError(

@@ -46,6 +46,11 @@ def plan_line(run, n_todo):
     return f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}"
 
 
+def note_line(text):
+    """A remark on the data, below the plan."""
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
 def forecast_line(seconds, n_jobs):
     processes = "process" if n_jobs == 1 else "processes"
     return f"  about {duration(seconds)} on {n_jobs} {processes}"

@@ -64,14 +64,15 @@ def make_run(*overrides, tiny=True):
         return build(compose("config", [*(TINY if tiny else []), *overrides]))
 
 
-MPMTL_RUN = str(Path(sys.executable).parent / "mpmtl-run")
+BIN = Path(sys.executable).parent
+MPMTL_RUN = str(BIN / "mpmtl-run")
 TABLES = ("replicates.csv", "cv.csv", "trace.csv")
 
 
-def mpmtl_run(*arguments, cwd, env=None, **options):
-    """Run `mpmtl-run` in a directory of its own, away from the checkout."""
+def mpmtl_run(*arguments, cwd, env=None, program="mpmtl-run", **options):
+    """Run a command of the project in a directory of its own, away from the checkout."""
     return subprocess.run(
-        [MPMTL_RUN, *arguments],
+        [str(BIN / program), *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         text=True,

@@ -3,6 +3,7 @@
 from mpmtl.data.lsoa2 import LSOA2
 from mpmtl.data.school import School
 from mpmtl.data.synthetic import GroupSparse, LeakageExample, LowRank
+from mpmtl.data.table import Table
 from mpmtl.data.tasks import MultiTaskData, assign_folds, split
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "LowRank",
     "MultiTaskData",
     "School",
+    "Table",
     "assign_folds",
     "split",
 ]

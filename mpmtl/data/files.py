@@ -72,5 +72,5 @@ def read_mat(path, *names):
     try:
         content = loadmat(path, variable_names=names)
         return [content[name] for name in names]
-    except (ValueError, TypeError, KeyError, OSError, NotImplementedError) as error:
+    except Exception as error:  # scipy raises almost anything for a damaged file
         raise InputError(f"{path} is not the expected MATLAB file: {error}") from error

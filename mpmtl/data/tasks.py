@@ -20,6 +20,8 @@ class MultiTaskData:
     task_names, feature_names : tuple of str
     bias : str or None
         Name of the one feature that may be constant.
+    recipes : tuple of dict, optional
+        For each task, how rows of a table become rows of X (see `data.table`).
     """
 
     X: tuple
@@ -28,6 +30,7 @@ class MultiTaskData:
     task_names: tuple
     feature_names: tuple
     bias: str | None = None
+    recipes: tuple | None = None
 
     @classmethod
     def checked(cls, X, y, kind="regression", task_names=None, feature_names=None, bias=None):
@@ -159,17 +162,17 @@ def assign_folds(data, n_folds, rng, stratified=True):
     Fold sizes differ by at most one within a task; for binary tasks each class is spread as evenly
     as it can be.
 
+    A task with fewer samples than folds is held out in some of them only.
+
     Raises
     ------
     InputError
-        If a task has fewer samples than folds.
+        If no task has two samples.
     """
     require(n_folds >= 2, f"tuning.folds = {n_folds}: cross-validation needs at least 2")
-    smallest = int(data.n_samples.argmin())
     require(
-        data.n_samples[smallest] >= n_folds,
-        f"tuning.folds = {n_folds} is more than the {data.n_samples[smallest]} training samples of "
-        f"task {data.task_names[smallest]}: use fewer folds or tuning=fixed",
+        data.n_samples.max() >= 2,
+        "every task has one training sample: nothing can be held out; use tuning=fixed",
     )
     folds = []
     for y in data.y:

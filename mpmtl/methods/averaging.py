@@ -70,7 +70,8 @@ class Average(Method):
         if not self.private or isinstance(budget.mechanism, NoNoise):
             return np.zeros(len(candidates))
         eps = instance_budget(budget, datafit).epsilon
-        return np.array([2 / (datafit.n.min() * eps * c.lam) for c in candidates])
+        n_min = datafit.n[datafit.n > 0].min()  # the model of a task without samples is always zero
+        return np.array([2 / (n_min * eps * c.lam) for c in candidates])
 
     def round_budgets(self, candidate, budget, datafit):
         return [instance_budget(budget, datafit).epsilon]

@@ -122,16 +122,20 @@ class FitLog:
     ----------
     rounds : list of (float, float)
         Norm of the noise and of the signal of each round.
+    released : list of ndarray
+        What the other tasks see of each round.
     arrays : dict of str to ndarray
         Matrices worth keeping, such as a learned relation matrix.
     """
 
     rounds: list = field(default_factory=list)
+    released: list = field(default_factory=list)
     arrays: dict = field(default_factory=dict)
 
-    def add_round(self, noise, signal):
-        """Note the norms of a round's noise and signal."""
+    def add_round(self, noise, signal, released=None):
+        """Note a round: noise and signal, and what is released unless that is their sum."""
         self.rounds.append((float(np.linalg.norm(noise)), float(np.linalg.norm(signal))))
+        self.released.append(np.copy(noise + signal if released is None else released))
 
 
 class Method:
@@ -162,20 +166,23 @@ class NoisyRelease:
         K^2 times the mechanism's scale.
     shift : float
         Multiple of the identity added to a standard draw.
-    trace : list
-        One ``(noise norm, signal norm)`` for each round of the first candidate.
+    log : FitLog, optional
+        Told of each round of the first candidate.
     """
 
     draws: list
     scale: np.ndarray
     shift: float
-    trace: list = field(default_factory=list)
+    log: FitLog | None = None
 
     def __call__(self, t, Sigma):
         E, scale = self.draws[t - 1], self.scale[: len(Sigma), t - 1]
-        self.trace.append((float(scale[0] * np.linalg.norm(E)), float(np.linalg.norm(Sigma[0]))))
         shifted = E + self.shift * (np.eye(E.shape[-1]) if Sigma.ndim == 3 else 1.0)
-        return Sigma + scale.reshape(-1, *[1] * (Sigma.ndim - 1)) * shifted
+        released = Sigma + scale.reshape(-1, *[1] * (Sigma.ndim - 1)) * shifted
+        if self.log is not None:
+            first = E if E.ndim < Sigma.ndim else E[0]
+            self.log.add_round(scale[0] * first, Sigma[0], released[0])
+        return released
 
 
 def rounds_up_to(tuning, most):

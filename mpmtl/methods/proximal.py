@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, FitLog, Method, NoisyRelease
+from mpmtl.methods.base import Candidate, Method, NoisyRelease
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
@@ -60,6 +60,11 @@ class Proximal(Method):
 
     def __post_init__(self):
         penalty_named(self.penalty)
+        given = self.instance_protection
+        require(
+            given is None or (isinstance(given, dict) and set(given) == {"epsilon"}),
+            f"method.instance_protection = {given}: give method.instance_protection.epsilon=...",
+        )
         if self.instance_epsilon is not None:
             require(self.private, f"method.instance_protection does not fit method={self.name}")
             require(
@@ -75,8 +80,12 @@ class Proximal(Method):
         ):
             value = getattr(self, key)
             require(value in allowed, f"method.{key} = {value}: use {' or '.join(allowed)}")
-        require(self.mu > 0, f"method.mu = {self.mu} must be above 0")
-        require(self.eta is None or self.eta > 0, f"method.eta = {self.eta} must be above 0")
+        for key in ("mu", "eta"):
+            value = getattr(self, key)
+            require(
+                (key == "eta" and value is None) or 0 < value < np.inf,
+                f"method.{key} = {value} must be finite and above 0",
+            )
 
     @property
     def instance_epsilon(self):
@@ -188,9 +197,7 @@ class Proximal(Method):
             for b, c in enumerate(heads):
                 scale[b, : c.n_rounds] = c.K**2 * budget.mechanism.scale(budget.of_rounds(c))
             unit = budget.mechanism.spectral_norm(datafit.shape[1], self.view)
-            release = NoisyRelease(
-                draws, scale, budget.mechanism.shift * unit, (log or FitLog()).rounds
-            )
+            release = NoisyRelease(draws, scale, budget.mechanism.shift * unit, log)
         perturb = None
         if self.instance_epsilon is not None:
             perturb = SampleNoise(heads, self.instance_epsilon, sample_draws)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.datafits import squared_loss
-from mpmtl.methods.base import Candidate, FitLog, Method, NoisyRelease, rounds_up_to
+from mpmtl.methods.base import Candidate, Method, NoisyRelease, rounds_up_to
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.proximal import Proximal
 from mpmtl.penalties import TraceNorm
@@ -79,7 +79,7 @@ class TaskSolver:
     """Closed-form solutions of the tasks, from eigendecompositions made once."""
 
     def __init__(self, datafit):
-        twice = 2 / datafit.n
+        twice = 2 / np.maximum(datafit.n, 1)
         values, self.Q = np.linalg.eigh(twice[:, None, None] * datafit.gram)
         self.values = np.maximum(values, 0)
         self.b = twice[:, None] * datafit.xty
@@ -225,8 +225,9 @@ class PrivateModels(Method):
                 if not noisy:
                     return w
                 noise[i] = budget.mechanism.draw(rng, d, "output")
-                L = np.abs(2 * (datafit.X[i] @ w.T - datafit.y[i][:, None])).max(axis=0)
-                sensitivity = 2 * L / (datafit.n[i] * kappa)
+                slopes = np.abs(2 * (datafit.X[i] @ w.T - datafit.y[i][:, None]))
+                L = slopes.max(axis=0, initial=0)
+                sensitivity = 2 * L / (max(datafit.n[i], 1) * kappa)
                 step = (sensitivity * scale[:, t - 1])[:, None] * noise[i]
                 noise[i] = step[0]
                 return np.clip(w + step, -DIVERGED, DIVERGED)
@@ -235,7 +236,7 @@ class PrivateModels(Method):
             if log is not None and noisy:
                 quiet = W[0] - noise
                 signal = quiet @ quiet.T
-                log.add_round(W[0] @ W[0].T - signal, signal)
+                log.add_round(W[0] @ W[0].T - signal, signal, W[0])
             for b, group in enumerate(groups.values()):
                 done = [i for i in group if candidates[i].n_rounds == t]
                 if done:
@@ -307,9 +308,8 @@ class PrivateRelations(Method):
         T = max(c.n_rounds for c in candidates)
         draws = [budget.mechanism.draw(rng, m, "relation") for _ in range(T)]
         shift = budget.mechanism.shift * budget.mechanism.spectral_norm(m, "full")
-        rounds = (log or FitLog()).rounds
         for index, c in enumerate(candidates):
-            release = NoisyRelease(draws, self.noise_scale(c, budget, m)[None], shift, rounds)
+            release = NoisyRelease(draws, self.noise_scale(c, budget, m)[None], shift, log)
             W = W0[None]
             for t in range(1, c.n_rounds + 1):
                 clipped = clip_norms(W, np.array([c.K]))

@@ -24,6 +24,10 @@ CAVEATS = {
         "the sensitivity 2/(n lambda) holds for a loss whose derivative is at most 1; the squared "
         "loss has none, so nothing is proved for it"
     ),
+    "pooled-schema": (
+        "levels, scales, gaps or the kind of target were read off all tasks' rows outside the "
+        "budget (the note says which); declare them to keep them out"
+    ),
     "float-noise": (
         "noise is drawn in floating point, whose gaps can leak; the proofs are for real numbers"
     ),

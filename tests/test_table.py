@@ -1,0 +1,374 @@
+"""A user's own table: encoding, what is read off all rows, small tasks, bad tables, prediction."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import make_run, mpmtl_run
+
+from mpmtl.data import Table
+from mpmtl.data.table import Column, Encoder
+from mpmtl.errors import InputError
+from mpmtl.predict import read_model
+from mpmtl.runner import execute, run_replicate
+
+
+def frame_of(rng, m=6, low=8, high=20):
+    """Schools with a number, a word, gaps and a target that depends on them."""
+    rows = []
+    for school in range(m):
+        for _ in range(int(rng.integers(low, high + 1))):
+            age, sex = float(rng.integers(11, 19)), str(rng.choice(["f", "m"]))
+            score = 3 + 0.5 * school + 0.2 * age + (sex == "f") + 0.1 * rng.standard_normal()
+            rows.append({"school": f"s{school}", "age": age, "sex": sex, "score": score})
+    frame = pd.DataFrame(rows)
+    frame.loc[rng.random(len(frame)) < 0.1, "age"] = np.nan
+    return frame
+
+
+@pytest.fixture
+def frame(rng):
+    return frame_of(rng)
+
+
+def saved(frame, path, **options):
+    frame.to_csv(path, index=False)
+    return Table(path=str(path), **({"task": "school", "target": "score"} | options))
+
+
+DECLARED = {
+    "ranges": {"age": [10, 20]},
+    "levels": {"sex": ["f", "m"]},
+    "indicators": ["age"],
+    "kind": "regression",
+}
+
+
+def test_encoding_by_hand(frame, tmp_path):
+    """One task, written out: range to [-1, 1], indicator, levels, bias, own mean, unit length."""
+    table = saved(frame, tmp_path / "t.csv", **DECLARED)
+    train, test = table.draw(None, 0, 0)
+    assert train.feature_names == ("age", "age missing", "sex=f", "sex=m", "(bias)")
+    assert train.task_names == tuple(sorted(frame.school.unique()))
+    for part in (train, test):
+        for X in part.X:
+            np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1)
+    rows = frame[frame.school == "s0"]
+    raw = pd.DataFrame(
+        {
+            "age": (rows.age - 15) / 5,
+            "gap": rows.age.isna().astype(float),
+            "f": (rows.sex == "f").astype(float),
+            "m": (rows.sex == "m").astype(float),
+            "one": 1.0,
+        }
+    )
+    fill = np.array(train.recipes[0]["fill"])
+    raw["age"] = raw.age.fillna(fill[0])
+    want = raw.to_numpy() / np.linalg.norm(raw.to_numpy(), axis=1, keepdims=True)
+    y = rows.score.to_numpy() - train.recipes[0]["offset"]
+    got_X, got_y = np.vstack([train.X[0], test.X[0]]), np.concatenate([train.y[0], test.y[0]])
+    by_target, wanted = np.argsort(got_y), np.argsort(y)
+    np.testing.assert_allclose(got_y[by_target], y[wanted])
+    np.testing.assert_allclose(got_X[by_target], want[wanted])
+    assert train.y[0].mean() == pytest.approx(0, abs=1e-12)
+
+
+def test_declared_columns_read_nothing_off_the_table(frame, tmp_path):
+    """Other tasks' rows then change nothing of a task's own rows: bit for bit."""
+    table = saved(frame, tmp_path / "t.csv", **DECLARED)
+    assert table.caveats == ()
+    other = frame.copy()
+    others = other.school != "s0"
+    other.loc[others, "age"] = 19.0
+    other.loc[others, "sex"] = "m"
+    changed = saved(other, tmp_path / "u.csv", **DECLARED)
+    for one, two in zip(table.load(None).X[:1], changed.load(None).X[:1], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("missing", DECLARED)
+def test_whatever_is_not_declared_is_a_caveat_that_names_it(missing, frame, tmp_path):
+    declared = {key: value for key, value in DECLARED.items() if key != missing}
+    table = saved(frame, tmp_path / "t.csv", **declared)
+    assert table.caveats == ("pooled-schema",)
+    assert f"dataset.{missing}" in table.notes[-1]
+
+
+def test_the_caveat_reaches_the_manifest_and_the_card(frame, tmp_path, capsys):
+    frame.to_csv(tmp_path / "own data.csv", index=False)
+    run = make_run(
+        *("dataset=table", "dataset.task=school", "dataset.target=score", "scale=smoke"),
+        *(f"dataset.path={tmp_path / 'own data.csv'}", f"results_dir={tmp_path}", "n_jobs=1"),
+        tiny=False,
+    )
+    execute(run)
+    assert "pooled-schema" in capsys.readouterr().out
+    manifest = json.loads((tmp_path / run.folder / "manifest.json").read_text())
+    assert "pooled-schema" in manifest["privacy"]["caveats"]
+    assert any("dataset.ranges" in note for note in manifest["data_notes"])
+    assert run.folder.startswith("own_data/")
+    assert "path" not in manifest["settings"]["dataset"]
+    assert len(manifest["settings"]["dataset"]["sha256"]) == 64
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.tsv.gz"])
+def test_formats(name, frame, tmp_path):
+    frame.to_csv(tmp_path / name, index=False, sep="\t" if "tsv" in name else ",")
+    table = Table(path=str(tmp_path / name), task="school", target="score")
+    assert table.load(None).n_samples.sum() == len(frame)
+
+
+def test_two_classes_are_labels(frame, tmp_path):
+    frame["passed"] = np.where(frame.score > frame.score.median(), "yes", "no")
+    table = saved(frame.drop(columns="score"), tmp_path / "t.csv", target="passed")
+    data = table.load(None)
+    assert data.kind == "binary"
+    assert "passed = yes counts as 1" in " ".join(table.notes)
+    flipped = saved(
+        frame.drop(columns="score"), tmp_path / "t.csv", target="passed", positive="no"
+    ).load(None)
+    np.testing.assert_array_equal(data.y[0], -flipped.y[0])
+
+
+def test_tasks_that_cannot_be_used_are_left_out_and_counted(frame, tmp_path):
+    frame["passed"] = np.where(frame.school == "s1", 1, np.arange(len(frame)) % 2)
+    tiny = pd.DataFrame([{"school": "solo", "age": 12.0, "sex": "f", "passed": 1}])
+    frame = pd.concat([frame.drop(columns="score"), tiny])
+    table = saved(frame, tmp_path / "t.csv", target="passed", min_rows=2)
+    assert table.load(None).task_names == ("s0", "s2", "s3", "s4", "s5")
+    notes = " ".join(table.notes)
+    assert "1 of 7 tasks left out: they have fewer than 2 rows" in notes
+    assert "2 of 7 tasks left out: they have one class only" in notes
+
+
+@pytest.mark.parametrize("method", ["lr", "gs", "mtl", "rl", "dp_mtrl", "dp_aggr", "mr_mtl"])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_tasks_of_one_and_two_rows(method, kind, rng, tmp_path):
+    """More folds than samples: such tasks learn, and are held out in some folds only."""
+    sizes = [1, 1, 2, 2, 3, 9, 12]
+    rows = [{"school": i, "x": v, "z": v**2} for i, n in enumerate(sizes) for v in rng.random(n)]
+    frame = pd.DataFrame(rows)
+    frame["score"] = frame.x + 0.1 * rng.standard_normal(len(frame))
+    if kind == "binary":
+        frame["score"] = frame.groupby("school").cumcount() % 2
+    table = saved(frame, tmp_path / "t.csv")
+    run = make_run(f"method={method}", "epsilon=1", "tuning.folds=5")
+    record = run_replicate(type(run)(**{**vars(run), "dataset": table}), 0)
+    assert np.isfinite([row["value"] for row in record["replicates"]]).all()
+    assert table.load(None).n_tasks == (7 if kind == "regression" else 5)
+
+
+BAD = [
+    ({"path": "nowhere.csv"}, "there is no such file"),
+    ({"task": "schol"}, "dataset.task = schol: the table has no such column; did you mean school"),
+    ({"target": "scor"}, "did you mean score"),
+    ({"target": "school"}, "are both school"),
+    ({"features": ["agee"]}, "dataset.features = agee: the table has no such column; did you mean"),
+    ({"features": ["age", "score"]}, "dataset.features holds score"),
+    ({"features": "age"}, r"dataset.features = age: write it as \[a, b\]"),
+    ({"ranges": {"sex": [0, 1]}}, "dataset.ranges.sex: the column is not numeric"),
+    ({"ranges": {"age": [3, 3]}}, r"give it as \[low, high\] with low < high"),
+    ({"ranges": {"age": ["a", 3]}}, r"give it as \[low, high\] with low < high"),
+    ({"levels": {"sex": ["f"]}}, "at least two levels"),
+    ({"drop": ["age", "sex"]}, "no feature is left"),
+    ({"kind": "binary"}, "not two classes"),
+    ({"kind": "ordinal"}, "use auto, regression or binary"),
+    ({"rows": "raw"}, "use unit or clip"),
+    ({"norm": 0.0}, "dataset.norm = 0.0 must be finite and above 0"),
+    ({"min_rows": 100}, "no task is left"),
+    ({"train_fraction": 1.0}, "must be between 0 and 1"),
+    ({"target": "sex", "kind": "regression"}, "is not a finite number in"),
+    ({"indicators": "age"}, "use auto or a list"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_impossible_settings_are_one_line(options, message, frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    settings = {"path": str(tmp_path / "t.csv"), "task": "school", "target": "score"} | options
+    with pytest.raises(InputError, match=message) as caught:
+        Table(**settings).load(None)
+    assert "\n" not in str(caught.value)
+
+
+def spoiled(frame, how):
+    frame = frame.copy()
+    if how == "constant":
+        frame["age"] = 12.0
+    elif how == "infinite":
+        frame.loc[3, "age"] = np.inf
+    elif how == "empty column":
+        frame["age"] = np.nan
+    elif how == "no task":
+        frame.loc[2, "school"] = None
+    elif how == "one task each":
+        frame["school"] = np.arange(len(frame))
+    elif how == "many levels":
+        frame["sex"] = [f"id-{i}" for i in range(len(frame))]
+    elif how == "no target":
+        frame["score"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("constant", "column age is always 12: add it to dataset.drop"),
+        ("infinite", "column age is infinite in 1 rows"),
+        ("empty column", "column age is empty"),
+        ("no task", "names no task in 1 rows"),
+        ("one task each", "every task has one row only"),
+        ("many levels", "levels: add it to dataset.drop, or declare"),
+        ("no target", "column score is empty in every row"),
+    ],
+)
+def test_faulty_tables_are_one_line(how, message, rng, tmp_path):
+    frame = spoiled(frame_of(rng, m=30), how)
+    with pytest.raises(InputError, match=message):
+        saved(frame, tmp_path / "t.csv").load(None)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n", b"a,b\n1,2,3\n1\n4,5,6,7\n", b"\xff\xfe\x00bad\x80", b"a,a\n1,2\n"]
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+def test_files_that_are_no_tables_are_one_line(content, name, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        Table(path=str(tmp_path / name), task="a", target="b").load(None)
+    assert "\n" not in str(caught.value)
+
+
+# Models in files of their own, and predictions from them
+
+
+@pytest.fixture
+def run_with_models(frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = mpmtl_run(
+        *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
+        *("method=lr", "epsilon=1", "scale=smoke", "save_models=true", "n_jobs=1"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "results/smoke/t/lr/wishart/eps-1"
+
+
+def predict(*arguments, cwd):
+    return mpmtl_run(*arguments, cwd=cwd, program="mpmtl-predict")
+
+
+def test_predictions_are_the_models_own(frame, run_with_models, tmp_path):
+    """The table's rows through the saved models: the scores of the encoded rows."""
+    models = run_with_models / "models/replicate-0000"
+    done = predict(models, "t.csv", "--task", "school", "--out", "p.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    got = pd.read_csv(tmp_path / "p.csv")
+    assert list(got.columns) == [*frame.columns, "prediction"]
+    for path in models.glob("task-*.json"):
+        model = read_model(path)
+        rows = frame[frame.school == model["task"]]
+        X = model["encoder"].finish(model["encoder"].encode(rows), model["fill"])
+        want = X @ model["coef"] + model["offset"]
+        np.testing.assert_allclose(got.prediction[rows.index], want, rtol=1e-12)
+    error = ((got.prediction - got.score) ** 2).mean() / got.score.var()
+    assert error < 0.5
+
+
+def test_a_model_file_holds_nothing_of_another_task(frame, run_with_models):
+    """Names of other tasks, their means, their coefficients: none is in the file."""
+    files = sorted((run_with_models / "models/replicate-0000").glob("*.json"))
+    texts = [path.read_text() for path in files]
+    models = [json.loads(text) for text in texts]
+    assert len(files) == frame.school.nunique()
+    for i, text in enumerate(texts):
+        for j, other in enumerate(models):
+            if i != j:
+                assert f'"{other["task"]}"' not in text
+                assert str(other["coef"][0]) not in text
+                assert str(other["recipe"]["offset"]) not in text
+
+
+def test_released_matrices_are_kept_apart(run_with_models):
+    trace = pd.read_csv(run_with_models / "trace.csv")
+    for replicate, rows in trace.groupby("replicate"):
+        released = np.load(run_with_models / f"released/replicate-{replicate:04d}.npy")
+        assert released.shape == (len(rows), 5, 5)
+        assert np.isfinite(released).all()
+
+
+def test_models_can_be_asked_for_later(frame, tmp_path):
+    """A finished run without models runs again where they are missing; its tables stay."""
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = (
+        *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
+        *("method=lr", "epsilon=1", "scale=smoke", "n_jobs=1"),
+    )
+    folder = tmp_path / "results/smoke/t/lr/wishart/eps-1"
+    assert mpmtl_run(*words, cwd=tmp_path).returncode == 0
+    before = (folder / "replicates.csv").read_bytes()
+    assert not (folder / "models").exists()
+    done = mpmtl_run(*words, "save_models=true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list((folder / "models").iterdir())) == 2
+    assert (folder / "replicates.csv").read_bytes() == before
+    assert "already done" in mpmtl_run(*words, "save_models=true", cwd=tmp_path).stdout
+
+
+def test_unknown_tasks_have_no_prediction_and_are_named(frame, run_with_models, tmp_path):
+    frame.loc[frame.school == "s1", "school"] = "elsewhere"
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    models = run_with_models / "models/replicate-0000"
+    done = predict(models, "new.csv", "--task", "school", cwd=tmp_path)
+    assert done.returncode == 0
+    count = int((frame.school == "elsewhere").sum())
+    assert f"{count} rows have no prediction: there is no model of task elsewhere" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.pop("coef"), "is not a model that mpmtl saved"),
+        (lambda m: m.update(coef=["x"]), "is not a model that mpmtl saved"),
+        (lambda m: m.update(coef=[1.0]), "is not a model that mpmtl saved"),
+        (lambda m: m["recipe"]["encoder"].pop("columns"), "is not a model that mpmtl saved"),
+        (lambda m: m["recipe"].update(fill="y"), "is not a model that mpmtl saved"),
+        (lambda m: m.update(kind="other"), "is not a model that mpmtl saved"),
+        (lambda m: m.update(task=["a"]), "is not a model that mpmtl saved"),
+    ],
+)
+def test_a_model_file_is_not_trusted(change, message, run_with_models, tmp_path):
+    path = run_with_models / "models/replicate-0000/task-0000.json"
+    model = json.loads(path.read_text())
+    change(model)
+    path.write_text(json.dumps(model))
+    done = predict(path, "t.csv", "--task", "school", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_bad_calls_of_predict_are_one_line(run_with_models, tmp_path):
+    models = str(run_with_models / "models/replicate-0000")
+    for arguments, message in (
+        ((str(tmp_path), "t.csv", "--task", "school"), "holds no task-*.json"),
+        ((models, "none.csv", "--task", "school"), "there is no such file"),
+        ((models, "t.csv", "--task", "schol"), "did you mean school"),
+    ):
+        done = predict(*arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_numbers_survive_any_scale():
+    """Standardising neither overflows nor divides by zero, from 1e-300 to 1e300."""
+    for size in (1e-300, 1e-12, 1.0, 1e12, 1e300):
+        column = Column("x", center=0.5 * size, scale=0.25 * size)
+        got = column.encode(pd.Series([0.0, size]))
+        np.testing.assert_allclose(got[:, 0], [-2, 2])
+    encoder = Encoder((Column("x", center=1.0, limit=1.0),), rows="clip", norm=0.5)
+    X = encoder.finish(encoder.encode(pd.DataFrame({"x": [50.0, np.nan]})), [0.25, 1.0])
+    assert np.linalg.norm(X, axis=1).max() <= 0.5 + 1e-12
