@@ -141,9 +141,13 @@ def test_optimal_delta_of_equal_budgets_is_the_closed_form():
     """Kairouz, Oh, Viswanath (2017), Theorem 3.3."""
     k, eps = 7, 0.3
     for i in range(k // 2 + 1):
-        known = sum(
-            comb(k, j) * (np.exp((k - j) * eps) - np.exp((k - 2 * i + j) * eps)) for j in range(i)
-        ) / (1 + np.exp(eps)) ** k
+        known = (
+            sum(
+                comb(k, j) * (np.exp((k - j) * eps) - np.exp((k - 2 * i + j) * eps))
+                for j in range(i)
+            )
+            / (1 + np.exp(eps)) ** k
+        )
         assert optimal_delta([eps] * k, (k - 2 * i) * eps) == pytest.approx(known, rel=1e-9)
 
 

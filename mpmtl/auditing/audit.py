@@ -27,6 +27,7 @@ ATTACKS = {
 }
 CHUNK = 2_000_000  # numbers drawn at a time
 LEAST_SAMPLES = 200
+MOST_DRAWN = 6  # trials behind the profile over epsilon, for each guarantee
 MOST_FITTED = 5_000  # observations that a fitted statistic learns from
 
 
@@ -259,7 +260,7 @@ def candidate_of(method, inputs, n_rounds, lam):
     return candidate
 
 
-def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False):
+def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False, profile=True):
     """Audit subjects that share their guarantees."""
     require(0.5 < confidence < 1, f"confidence = {confidence} must be above 0.5 and below 1")
     wanted, trials = wanted_attacks(attack), {}
@@ -276,16 +277,16 @@ def run_audit(subjects, statement, samples, confidence, attack, seed, progress=F
                 for guarantee in subject.guarantees:
                     trials.setdefault(guarantee, []).extend(found)
     guarantees = {name: g for s in subjects for name, g in s.guarantees.items()}
-    verdicts, rows = {}, []
+    verdicts, rows, ranked = {}, [], {}
     for name, g in guarantees.items():
         found = search(trials[name], g.epsilon, confidence)
-        best = found[0]
+        best, ranked[g] = found[0], found
         verdicts[name] = Verdict(
             name, g.epsilon, g.delta, g.basis, best["delta_bound"], best["pair"], best["attack"]
         )
         rows += [{"guarantee": name, "delta": g.delta, **row} for row in found]
-    profile = _profile(trials, guarantees, confidence)
-    return Audit(statement, verdicts, rows, profile, max(counts), confidence, seed)
+    curve = _profile(trials, guarantees, confidence, ranked) if profile else []
+    return Audit(statement, verdicts, rows, curve, max(counts), confidence, seed)
 
 
 def wanted_attacks(attack):
@@ -379,8 +380,11 @@ def _fit_statistics(first, second):
     return statistics
 
 
-def _profile(trials, guarantees, confidence):
-    """Measured delta over epsilon around the guarantees, for each unit that is protected."""
+def _profile(trials, guarantees, confidence, ranked):
+    """Measured delta over epsilon around the guarantees, for each unit that is protected.
+
+    From the trials that the first half of the samples puts in front at a guarantee (`ranked`).
+    """
     rows = []
     for unit in ("task", "sample"):
         kept = [g for name, g in guarantees.items() if (name == "instance") == (unit == "sample")]
@@ -388,8 +392,10 @@ def _profile(trials, guarantees, confidence):
         if not kept:
             continue
         low, high = (math.log10(f(g.epsilon for g in kept)) for f in (min, max))
+        first = {(r["pair"], r["attack"]) for g in kept for r in ranked[g][:MOST_DRAWN]}
+        drawn = [t for t in known[0] if (t.pair, t.attack) in first]
         for epsilon in (0.0, *np.logspace(low - 1.5, high + 1, 20)):
-            best = search(known[0], float(epsilon), confidence)[0]
+            best = search(drawn, float(epsilon), confidence)[0]
             picked = {key: best[key] for key in ("epsilon", "delta_bound", "pair", "attack", "n")}
             rows.append({"unit": unit, **picked})
     return rows
