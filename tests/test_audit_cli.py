@@ -1,5 +1,6 @@
 """`mpmtl-audit` as a user meets it, and the pictures."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,10 +10,12 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from test_cli import mpmtl_run
 
-from mpmtl.auditing.run import build_audit
+from mpmtl.auditing.run import build_audit, execute_audit
 from mpmtl.config import AuditSchema, register_schema
+from mpmtl.errors import InputError
 from mpmtl.figures.privacy_audit import collect
 from mpmtl.figures.style import figure
 
@@ -113,7 +116,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("arguments", BAD)
+#: Those that are found before or after the settings are built: through the command.
+BY_COMMAND = ("epsilom=1", "method=lrr", "n_replicates=3", "samples=10", "results_dir=/proc/none")
+COMPOSED = [a for a in BAD if a not in BY_COMMAND and not a.startswith("experiment")]
+
+
+@pytest.mark.parametrize("arguments", [*BY_COMMAND, "experiment=model_leakage"])
 def test_bad_input_is_one_line_and_exit_code_2(arguments, tmp_path):
     quick = [word for word in QUICK if word.split("=")[0] not in arguments]
     done = mpmtl_audit(*quick, *arguments.split(), cwd=tmp_path)
@@ -121,6 +129,23 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, tmp_path):
     assert BAD[arguments] in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("arguments", COMPOSED)
+def test_bad_settings_are_refused_in_one_line(arguments, tmp_path):
+    """In one process, which is faster; Hydra refuses a word for rounds itself."""
+    register_schema()
+    words = [w for w in QUICK if w.split("=")[0] not in arguments] + arguments.split()
+
+    def attempt():
+        run = build_audit(compose("audit", [*words, f"results_dir={tmp_path}"]))
+        execute_audit(run, io.StringIO())
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        refused = pytest.raises((InputError, HydraException), attempt)
+    text = f"{refused.value} {refused.value.__cause__}"
+    assert BAD[arguments] in text
+    assert isinstance(refused.value, HydraException) or "\n" not in str(refused.value)
 
 
 def test_a_sweep_ends_with_a_table_and_is_drawn(tmp_path):
