@@ -141,8 +141,11 @@ def test_bad_settings_are_refused_in_one_line(arguments, tmp_path):
         run = build_audit(compose("audit", [*words, f"results_dir={tmp_path}"]))
         execute_audit(run, io.StringIO())
 
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        refused = pytest.raises((InputError, HydraException), attempt)
+    with (
+        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
+        pytest.raises((InputError, HydraException)) as refused,
+    ):
+        attempt()
     text = f"{refused.value} {refused.value.__cause__}"
     assert BAD[arguments] in text
     assert isinstance(refused.value, HydraException) or "\n" not in str(refused.value)
