@@ -33,6 +33,14 @@ def mpmtl_run(*arguments, cwd, env=None, program=MPMTL_RUN, **options):
     )
 
 
+def is_refused(done, message):
+    """Exit code 2 and one line that says what is wrong."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("error: ")
+
+
 def test_help_names_every_choice_and_key(tmp_path):
     done = mpmtl_run("--help", cwd=tmp_path)
     assert done.returncode == 0
@@ -135,11 +143,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, tmp_path):
     rest = [t for t in TINY if t.split("=")[0] not in keys]
     if "dataset" in keys:
         rest = [t for t in rest if not t.startswith("dataset.")]
-    done = mpmtl_run(*rest, *words, cwd=tmp_path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert BAD[arguments] in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("error: ")
+    is_refused(mpmtl_run(*rest, *words, cwd=tmp_path), BAD[arguments])
 
 
 OWN_DATA = '''
