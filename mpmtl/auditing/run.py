@@ -152,7 +152,7 @@ def _measured(verdict):
     where, _, pair = verdict["pair"].partition(": ")
     return (
         f"delta >= {verdict['measured']:.3g} at epsilon = {verdict['epsilon']:.4g} "
-        f"({verdict['attack'].replace('_', ' ')} attack on the {where}, {pair})"
+        f"({verdict['attack'].removeprefix('view_')} attack on the {where}, {pair})"
     )
 
 
