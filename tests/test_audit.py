@@ -352,6 +352,15 @@ def test_the_corrected_density_is_tight_for_opposite_models():
     assert 0.95 * known < found.verdicts["instance"].measured < known
 
 
+@pytest.mark.parametrize("method", [LR, GS])
+@pytest.mark.parametrize(
+    "options", [{"epsilon": 1e40}, {"lam": 0.0}, {"lam": 1e6}, {"d": 1, "m": 2}]
+)
+def test_extreme_settings_neither_fail_nor_refute_what_is_proved(options, method):
+    found = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
+    assert verdicts(found).get("proved", "not refuted") == "not refuted"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
