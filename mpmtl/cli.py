@@ -79,6 +79,8 @@ def explain(error, schema):
         near = get_close_matches(named[1], known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "--help lists the keys."
         return f"unknown key {named[1]!r}: {hint}"
+    if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
+        return f"the settings cannot be read ({text}): is a list given where a name belongs?"
     if "LexerNoViableAlt" in text:
         word = text.split(": ", 1)[1].rstrip(" ^")
         return f"{word} cannot be read: put the value in quotes, key=\"'value'\""
@@ -165,20 +167,18 @@ def command(config_name, schema, build, execute, stopped):
     except KeyboardInterrupt:
         print(f"\nstopped: {stopped}", file=sys.stderr)
         sys.exit(130)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except Exception as error:
+        if type(error).__module__.startswith("submitit"):
+            print(
+                f"error: a job sent elsewhere died ({one_line(error)}); finished replicates are "
+                "kept; the same command goes on from there",
+                file=sys.stderr,
+            )
+            sys.exit(1)
         if started:  # a job had started: this is a fault of the program, shown in full
             raise
         print(f"error: {explain(error, schema)}", file=sys.stderr)
         sys.exit(2)
-    except RuntimeError as error:
-        if not type(error).__module__.startswith("submitit"):
-            raise
-        print(
-            f"error: a job sent elsewhere died ({one_line(error)}); finished replicates are kept; "
-            "the same command goes on from there",
-            file=sys.stderr,
-        )
-        sys.exit(1)
     if failures:
         sys.exit(2)
 

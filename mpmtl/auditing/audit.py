@@ -23,10 +23,12 @@ ATTACKS = {
     "support": ("support",),
     "likelihood": ("likelihood",),
     "view": ("view_support", "view_likelihood"),
-    "fitted": ("linear", "norm"),
+    "fitted": ("linear", "norm", "single"),
 }
 CHUNK = 2_000_000  # numbers drawn at a time
 LEAST_SAMPLES = 200
+MOST_DRAWN = 6  # trials behind the profile over epsilon, for each guarantee
+MOST_FEATURES = 200  # of one observation
 MOST_FITTED = 5_000  # observations that a fitted statistic learns from
 
 
@@ -259,7 +261,7 @@ def candidate_of(method, inputs, n_rounds, lam):
     return candidate
 
 
-def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False):
+def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False, profile=True):
     """Audit subjects that share their guarantees."""
     require(0.5 < confidence < 1, f"confidence = {confidence} must be above 0.5 and below 1")
     wanted, trials = wanted_attacks(attack), {}
@@ -276,16 +278,16 @@ def run_audit(subjects, statement, samples, confidence, attack, seed, progress=F
                 for guarantee in subject.guarantees:
                     trials.setdefault(guarantee, []).extend(found)
     guarantees = {name: g for s in subjects for name, g in s.guarantees.items()}
-    verdicts, rows = {}, []
+    verdicts, rows, ranked = {}, [], {}
     for name, g in guarantees.items():
         found = search(trials[name], g.epsilon, confidence)
-        best = found[0]
+        best, ranked[g] = found[0], found
         verdicts[name] = Verdict(
             name, g.epsilon, g.delta, g.basis, best["delta_bound"], best["pair"], best["attack"]
         )
         rows += [{"guarantee": name, "delta": g.delta, **row} for row in found]
-    profile = _profile(trials, guarantees, confidence)
-    return Audit(statement, verdicts, rows, profile, max(counts), confidence, seed)
+    curve = _profile(trials, guarantees, confidence, ranked) if profile else []
+    return Audit(statement, verdicts, rows, curve, max(counts), confidence, seed)
 
 
 def wanted_attacks(attack):
@@ -302,8 +304,8 @@ def attackable(subjects, wanted, attack):
     found = [s for s in subjects if set(s.attacks) & wanted]
     require(
         found,
-        f"attack = {attack} does not apply here: a view attack needs lr or gs and at least as many "
-        "other tasks as features, support and likelihood a covariance",
+        f"attack = {attack} does not apply here: view needs lr or gs, and other tasks whose models "
+        "span all features (more tasks than features); support and likelihood need a covariance",
     )
     return found
 
@@ -339,13 +341,14 @@ def _trials(subject, pair, n, wanted, seed, bar):
                 rng = stream(seed, "audit", subject.name, pair, side, half, number)
                 observed.append(subject.observe(w, rng, count))
                 bar.update(count)
-            if fitted is None and wanted & {"linear", "norm"}:
-                few = (subject.features(seen[:MOST_FITTED]) for seen in observed)
-                fitted = _fit_statistics(*few)
+            fresh = 0  # observations that taught a statistic do not choose its threshold
+            if fitted is None and wanted & set(ATTACKS["fitted"]):
+                fresh = min(MOST_FITTED, (count + 2) // 3)
+                fitted = _fit_statistics(*(_features(subject, s[:fresh]) for s in observed))
             for side, seen in enumerate(observed):
                 values = subject.scores(seen, models)
                 if fitted:
-                    values |= fitted(subject.features(seen))
+                    values |= fitted(_features(subject, seen[fresh:]))
                 for name in values.keys() & wanted & set(subject.attacks):
                     scores.setdefault(name, ([[], []], [[], []]))[half][side].append(values[name])
     reverse = " / ".join(reversed(pair.split(" / "))) if " / " in pair else f"{pair}, reversed"
@@ -361,8 +364,21 @@ def _trials(subject, pair, n, wanted, seed, bar):
     return trials
 
 
+def _features(subject, seen):
+    """At most `MOST_FEATURES` numbers of each observation, evenly spread over it."""
+    features = subject.features(seen)
+    width = features.shape[1]
+    if width <= MOST_FEATURES:
+        return features
+    return features[:, np.linspace(0, width - 1, MOST_FEATURES).astype(int)]
+
+
 def _fit_statistics(first, second):
-    """Linear discriminant and distance from the middle, fitted to samples of both inputs."""
+    """Statistics fitted to samples of both inputs, large where the first one is likely.
+
+    ``linear``: the linear discriminant; ``norm``: distance from the middle, whitened; ``single``:
+    the entry, or its distance from one input's median, whose distributions differ most.
+    """
     middle = (first.mean(axis=0) + second.mean(axis=0)) / 2
     spread = np.sqrt((first.var(axis=0) + second.var(axis=0)) / 2)
     spread = np.where(spread > 0, spread, 1.0)
@@ -371,16 +387,43 @@ def _fit_statistics(first, second):
     values, V = np.linalg.eigh(within)
     whiten = V / np.sqrt(np.maximum(values, 0) + 1e-6)
     direction = whiten @ (whiten.T @ (a.mean(axis=0) - b.mean(axis=0)))
+    centres = (None, np.median(first, axis=0), np.median(second, axis=0))
+    distances = [_distance(_entries(first, c), _entries(second, c)) for c in centres]
+    kind, entry = np.unravel_index(np.argmax(distances), np.shape(distances))
+    centre = None if kind == 0 else centres[kind][[entry]]
 
-    def statistics(x):
-        x = (x - middle) / spread
-        return {"linear": x @ direction, "norm": np.sqrt(((x @ whiten) ** 2).sum(axis=1))}
+    def raw(x):
+        z = (x - middle) / spread
+        return {
+            "linear": z @ direction,
+            "norm": np.sqrt(((z @ whiten) ** 2).sum(axis=1)),
+            "single": _entries(x[:, [entry]], centre)[:, 0],
+        }
 
-    return statistics
+    left, right = raw(first), raw(second)
+    signs = {name: 1 if np.median(left[name]) >= np.median(right[name]) else -1 for name in left}
+    return lambda x: {name: signs[name] * score for name, score in raw(x).items()}
 
 
-def _profile(trials, guarantees, confidence):
-    """Measured delta over epsilon around the guarantees, for each unit that is protected."""
+def _entries(x, centre):
+    return x if centre is None else np.abs(x - centre)
+
+
+def _distance(first, second):
+    """Kolmogorov-Smirnov distance of each column."""
+    found = []
+    for a, b in zip(np.sort(first, axis=0).T, np.sort(second, axis=0).T, strict=True):
+        at = np.concatenate([a, b])
+        below = [np.searchsorted(x, at, side="right") / len(x) for x in (a, b)]
+        found.append(np.abs(below[0] - below[1]).max())
+    return np.array(found)
+
+
+def _profile(trials, guarantees, confidence, ranked):
+    """Measured delta over epsilon around the guarantees, for each unit that is protected.
+
+    From the trials that the first half of the samples puts in front at a guarantee (`ranked`).
+    """
     rows = []
     for unit in ("task", "sample"):
         kept = [g for name, g in guarantees.items() if (name == "instance") == (unit == "sample")]
@@ -388,8 +431,10 @@ def _profile(trials, guarantees, confidence):
         if not kept:
             continue
         low, high = (math.log10(f(g.epsilon for g in kept)) for f in (min, max))
+        first = {(r["pair"], r["attack"]) for g in kept for r in ranked[g][:MOST_DRAWN]}
+        drawn = [t for t in known[0] if (t.pair, t.attack) in first]
         for epsilon in (0.0, *np.logspace(low - 1.5, high + 1, 20)):
-            best = search(known[0], float(epsilon), confidence)[0]
+            best = search(drawn, float(epsilon), confidence)[0]
             picked = {key: best[key] for key in ("epsilon", "delta_bound", "pair", "attack", "n")}
             rows.append({"unit": unit, **picked})
     return rows

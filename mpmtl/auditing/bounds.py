@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv
 
-MOST_THRESHOLDS = 300  # tried on each side's samples
+MOST_THRESHOLDS = 100  # tried on each side's samples, as many again in the tail
 
 
 def lower_limit(hits, n, level):
@@ -87,7 +87,7 @@ class Trial:
             n = len(scores)
             ranks = np.geomspace(1, n, MOST_THRESHOLDS).astype(int)
             found += [scores[ranks - 1 if self.below else -ranks]]
-            found += [scores[np.linspace(0, n - 1, 100).astype(int)]]
+            found += [scores[np.linspace(0, n - 1, MOST_THRESHOLDS).astype(int)]]
         return np.unique(np.concatenate(found))
 
     def choose(self, epsilon, confidence):

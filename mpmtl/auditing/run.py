@@ -152,7 +152,7 @@ def _measured(verdict):
     where, _, pair = verdict["pair"].partition(": ")
     return (
         f"delta >= {verdict['measured']:.3g} at epsilon = {verdict['epsilon']:.4g} "
-        f"({verdict['attack'].replace('_', ' ')} attack on the {where}, {pair})"
+        f"({verdict['attack'].removeprefix('view_')} attack on the {where}, {pair})"
     )
 
 
@@ -181,12 +181,13 @@ def card(run, found, path, explained=()):
     words = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in sorted(best.items())]
     lines.append(("attacks", f"largest bound of each, one at a time: {', '.join(words)}"))
     lines += [("note", note) for note in statement["notes"]]
+    counts = " or ".join(str(n) for n in sorted({row["n"] for row in found["rows"]}))
     lines.append(
         (
             "confidence",
-            f"{found['confidence']:g} for each verdict; {found['samples'] // 2} samples of each "
-            f"input choose the attack, as many others give the bound; seed {found['seed']}. "
-            "Not refuted is no proof: another attack may do better",
+            f"{found['confidence']:g} for each verdict; {counts} samples of each input choose the "
+            f"attack, as many others give the bound; seed {found['seed']}. Not refuted is no "
+            "proof: another attack may do better",
         )
     )
     codes = [code for code in statement["caveats"] if code not in explained]

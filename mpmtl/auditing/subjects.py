@@ -28,6 +28,7 @@ from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import sphere_noise
 from mpmtl.solvers.proximal import proximal_rounds
 
+FITTED = ("linear", "norm", "single")  # statistics that the audit fits to what is observed
 FAR = 1e6  # norm of a model that only clipping can hide, in units of K
 
 
@@ -125,7 +126,7 @@ class Releases:
     pairs: dict
     others: np.ndarray | None = None
     name: str = "release"
-    attacks: tuple = ("support", "likelihood", "linear", "norm")
+    attacks: tuple = ("support", "likelihood", *FITTED)
 
     def signal(self, w):
         """What is released without noise, less what the adversary knows of it."""
@@ -179,7 +180,7 @@ class SampleReleases:
     pairs: dict
     density: str = "corrected"
     name: str = "sample"
-    attacks: tuple = ("likelihood", "linear", "norm")
+    attacks: tuple = ("likelihood", *FITTED)
 
     @property
     def outcome_size(self):
@@ -305,7 +306,7 @@ class ProximalView:
         spanning = np.linalg.matrix_rank(self.inputs.start) == self.inputs.start.shape[1]
         plain = self.method.instance_epsilon is None and not isinstance(self.method, Decomposed)
         replayed = plain and (spanning or self.method.view == "diagonal")
-        return (*(("view_support", "view_likelihood") if replayed else ()), "linear", "norm")
+        return (*(("view_support", "view_likelihood") if replayed else ()), *FITTED)
 
     @property
     def outcome_size(self):
@@ -384,7 +385,7 @@ class FitView:
     guarantees: dict
     pairs: dict
     name: str = "view"
-    attacks: tuple = ("linear", "norm")
+    attacks: tuple = FITTED
     outcome_size: int = 10_000  # small batches, so that progress is seen
 
     def observe(self, w, rng, size):

@@ -70,6 +70,7 @@ def collect(root):
                     "privacy": parts[2],
                     "sizes": parts[3],
                     "stated_epsilon": manifest["settings"]["epsilon"],
+                    "confidence": manifest["settings"]["confidence"],
                     "guarantee": name,
                     **{key: verdict[key] for key in keys},
                 }
@@ -88,10 +89,10 @@ def draw_over_epsilon(table, path):
     stated = stated.sort_values("guarantee").drop_duplicates(
         ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
     )
-    groups = list(stated.groupby(["privacy", "method"], sort=False))
-    with figure(path, stated, height=3.4) as ax:
+    groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
+    with figure(path, stated, height=3.6) as ax:
         eps = np.geomspace(stated.epsilon.min(), stated.epsilon.max(), 200)
-        ax.plot(eps, -np.expm1(-eps), "--", color="0.5", lw=1, label="1 - exp(-epsilon)")
+        ax.plot(eps, -np.expm1(-eps), color="0.75", lw=4, label="1 - exp(-epsilon)")
         for k, ((privacy, method), rows) in enumerate(groups):
             rows = rows.sort_values("epsilon")
             ax.plot(
@@ -99,12 +100,17 @@ def draw_over_epsilon(table, path):
                 rows.measured,
                 color=COLOURS[k % len(COLOURS)],
                 marker=MARKERS[k % len(MARKERS)],
-                label=f"{privacy}, {method} ({rows.guarantee.iloc[0]})",
+                label=f"{privacy}, {method}, {rows.guarantee.iloc[0]}",
+                markerfacecolor="none",
+                markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
+                lw=1,
                 clip_on=False,
             )
-        ax.plot(stated.epsilon, stated.delta, ".", color="0.2", ms=2, label="delta stated")
+        delta = stated.drop_duplicates("epsilon").sort_values("epsilon")
+        ax.plot(delta.epsilon, delta.delta, ":", color="0.2", label="stated delta")
         ax.set_xscale("log")
+        ax.set_yscale("symlog", linthresh=1e-4)
         ax.set_ylim(0, 1)
-        ax.set_xlabel("epsilon stated (one task)")
-        ax.set_ylabel("delta measured (lower bound, 99 % confidence)")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        ax.set_xlabel("stated epsilon (one task, all rounds)")
+        ax.set_ylabel(f"delta, {100 * stated.confidence.min():g} % lower bound")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, columnspacing=1)

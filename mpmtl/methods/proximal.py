@@ -159,7 +159,7 @@ class Proximal(Method):
             draws = [mechanism.draw(rng, d, self.view, size) for _ in range(n_rounds)]
         if self.instance_epsilon is not None:
             sample_draws = [sphere_noise(rng, (*size, *datafit.shape)) for _ in range(n_rounds)]
-        lipschitz = 1 / self.eta if self.eta else self.parts * datafit.lipschitz()
+        lipschitz = 1 / self.eta if self.eta else self.parts * (datafit.lipschitz() or 1.0)
         return draws, sample_draws, lipschitz
 
     def rounds(self, heads, lipschitz):

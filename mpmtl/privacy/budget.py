@@ -128,6 +128,11 @@ def round_weights(n_rounds, alpha=0.0, Q=None):
     else:
         require(Q > 0 and np.isfinite(Q), f"Q = {Q} must be finite and above 0")
         log_weights = -t * np.log(Q)
+    require(
+        np.ptp(log_weights) <= 230,
+        f"{f'alpha = {alpha}' if Q is None else f'Q = {Q}'} over {n_rounds} rounds leaves some of "
+        f"them a share of the budget below 1e-100: use {'0' if Q is None else '1'} or near it",
+    )
     return np.exp(log_weights - log_weights.max())
 
 
