@@ -16,9 +16,7 @@ def main():
     parser.add_argument("dataset", help="name of the data set, as in the results folder")
     parser.add_argument("--results", default="results", help="results folder (results)")
     parser.add_argument("--methods", nargs="+", help="methods to draw; default: all")
-    parser.add_argument(
-        "--out", help="figure without suffix; default <results>/<dataset>/accuracy"
-    )
+    parser.add_argument("--out", help="figure without suffix; default <results>/<dataset>/accuracy")
     options = parser.parse_args()
     out = Path(options.out or Path(options.results) / options.dataset / "accuracy")
     try:

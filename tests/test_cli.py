@@ -39,6 +39,7 @@ def test_help_names_every_choice_and_key(tmp_path):
         "results_dir",
         "data_dir",
         "overwrite",
+        "save_models",
     ):
         assert f"\n  {key}=" in done.stdout
     for word in ("claimed", "proved", "replace one task", "-sc install=bash"):
@@ -93,7 +94,7 @@ BAD = {
     "tuning.n_rounds=2.5": "tuning.n_rounds = 2.5 must be a whole number of at least 1",
     "tuning.lam=nan": "tuning.lam = nan must be finite and at least 0",
     "tuning.lam=[]": "tuning.lam is empty",
-    "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of task 1",
+    "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of the largest task",
     "tuning.folds=1": "tuning.folds = 1: use at least 2",
     "tuning.accelerated=maybe": "tuning.accelerated = maybe must be true or false",
     "method=lrr": "unknown method 'lrr': did you mean lr",

@@ -12,6 +12,7 @@ from scipy.io import savemat
 from mpmtl.data import (
     LSOA2,
     GroupSparse,
+    Landmine,
     LeakageExample,
     LowRank,
     MultiTaskData,
@@ -105,6 +106,18 @@ def test_lsoa2_is_what_its_description_says(data_dir):
     assert (y_reach > 0).mean() == pytest.approx(0.050, abs=5e-4)
     assert (named["MEMORY OF YEAR"][1] > 0).mean() == pytest.approx(0.982, abs=5e-4)
     assert len(set(data.feature_names)) == 293
+
+
+def test_landmine_is_what_its_description_says(data_dir):
+    data = Landmine().load(data_dir)
+    assert (data.n_tasks, data.n_features, data.kind) == (29, 10, "binary")
+    assert data.n_samples.sum() == 14820
+    assert (data.n_samples.min(), data.n_samples.max()) == (445, 690)
+    positive = [int((y > 0).sum()) for y in data.y]
+    assert (sum(positive), min(positive), max(positive)) == (904, 15, 48)
+    assert positive[:4] == [40, 48, 39, 19]
+    for X in data.X:
+        np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other", "directory"])
@@ -207,6 +220,12 @@ def test_folds_are_even_and_stratified(n_folds, seed, binary):
             assert counts.max() - counts.min() <= 1
 
 
-def test_more_folds_than_samples_are_refused(rng):
-    with pytest.raises(InputError, match=r"tuning.folds = 9 is more than the \d samples|9 is more"):
-        assign_folds(ragged_data(rng, low=5, high=8), 9, rng)
+def test_more_folds_than_any_task_has_samples_are_refused(rng):
+    with pytest.raises(InputError, match="tuning.folds = 9 is more than the 8 training samples of"):
+        assign_folds(ragged_data(rng, m=30, low=5, high=8), 9, rng)
+
+
+def test_a_task_smaller_than_the_folds_is_held_out_once_for_each_sample(rng):
+    data = ragged_data(rng, m=30, low=1, high=9)
+    for labels in assign_folds(data, 6, rng):
+        assert np.bincount(labels, minlength=6).max() <= -(-len(labels) // 6)

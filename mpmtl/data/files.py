@@ -15,6 +15,11 @@ REGISTRY = {
         f"{_GITHUB}/jiayuzhou/MALSAR/fb9751594983df020ddc4f7e4a40520ee7c37989/data/school.mat",
         "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
     ),
+    "landmine/LandmineData.mat": (
+        f"{_GITHUB}/daizhongxiang/Federated_Bayesian_Optimization/"
+        "30a4548606f2ae9bc62c6bf0eb4110177aa3876a/LandmineData.mat",
+        "2163ab20a80e33a8b65593c48cf283c540599dcb291105e63fa4af2ce24c2bea",
+    ),
     "lsoa2/data_processed_LSOAII.mat": (
         f"{_GITHUB}/liangjian12/HERMIT/91463add43245329d821656e80f1948c74ecbd97/data/LSOAII/"
         "data_processed_LSOAII.mat",

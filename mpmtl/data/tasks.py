@@ -167,12 +167,14 @@ def assign_folds(data, n_folds, rng, stratified=True):
     Raises
     ------
     InputError
-        If no task has two samples.
+        If every task has fewer samples than folds.
     """
     require(n_folds >= 2, f"tuning.folds = {n_folds}: cross-validation needs at least 2")
+    most = int(data.n_samples.max())
     require(
-        data.n_samples.max() >= 2,
-        "every task has one training sample: nothing can be held out; use tuning=fixed",
+        most >= n_folds,
+        f"tuning.folds = {n_folds} is more than the {most} training samples of the largest task: "
+        "use fewer folds or tuning=fixed",
     )
     folds = []
     for y in data.y:
