@@ -24,7 +24,7 @@ run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-ra
 smoke: install  ## the paper's methods on both synthetic data sets, 2 replicates, a minute
 	$(BIN)/mpmtl-run -m method=stl,mtl_lr,mtl_gs,lr,gs epsilon=0.1,1,10 dataset=low_rank,group_sparse scale=smoke
 
-audit: install  ## what every mechanism really gives up over epsilon, with its figure, 10 minutes
+audit: install  ## what every mechanism really gives up over epsilon, with its figure, 5 minutes
 	$(BIN)/mpmtl-audit experiment=privacy_audit
 	$(BIN)/mpmtl-audit -m experiment=privacy_audit method=gs privacy=wishart
 	$(BIN)/python scripts/plot_privacy_audit.py
