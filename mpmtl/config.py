@@ -1,6 +1,7 @@
 """From a composed config to a `Run`: the only place that instantiates anything."""
 
 import math
+import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from types import NoneType
@@ -26,6 +27,7 @@ EXECUTION_KEYS = (
     "data_dir",
     "overwrite",
     "save_models",
+    "tag",
 )
 
 
@@ -47,6 +49,7 @@ class Schema:
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
     save_models: bool = False
+    tag: str = ""
 
 
 @dataclass
@@ -107,6 +110,7 @@ class Run:
     data_dir: str
     overwrite: bool
     save_models: bool
+    tag: str
     settings: dict = field(repr=False)
 
     @property
@@ -115,9 +119,9 @@ class Run:
 
     @property
     def folder(self):
-        """Folder of the run below results_dir: dataset/method/privacy/eps-<e>."""
+        """Folder of the run below results_dir: tag/dataset/method/privacy/eps-<e>."""
         parts = (self.dataset.name, self.method.name, self.mechanism.name)
-        return "/".join((*parts, f"eps-{self.epsilon:g}"))
+        return "/".join((*self.tag.split("/"), *parts, f"eps-{self.epsilon:g}")).lstrip("/")
 
     def budget(self, n_tasks):
         """The budget of a fit on `n_tasks` tasks; delta = auto is 1/(m log m)."""
@@ -153,6 +157,10 @@ def build(cfg):
         recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
     else:
         check_budget(method, mechanism, epsilon, delta)
+    require(
+        re.fullmatch(r"(\w[\w.=-]*(/(?!$)|$))*", settings["tag"]) is not None,
+        f"tag = {settings['tag']}: use letters, digits, - and /, for a folder below results_dir",
+    )
     for key, least in (("n_replicates", 1), ("seed", 0)):
         require(settings[key] >= least, f"{key} = {settings[key]} must be at least {least}")
     require(settings["n_jobs"] != 0, "n_jobs = 0: use a number of processes, or -1 for all cores")

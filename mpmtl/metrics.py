@@ -57,7 +57,7 @@ PER_TASK = {"regression": ("nmse", nmse_per_task), "binary": ("aauc", auc_per_ta
 
 
 def evaluate(data, W):
-    """Test metrics of models W, shape (m, d).
+    """Test metrics of models W, shape (m, d); the test tasks are the first of the m.
 
     Returns
     -------
@@ -66,6 +66,7 @@ def evaluate(data, W):
         number of tasks on which the metric is not defined.
     """
     name, per_task = PER_TASK[data.kind]
+    W = W[: data.n_tasks]
     values = per_task(data, W)
     defined = np.isfinite(values)
     require(defined.any(), f"{name} is not defined on any task: every test part is constant")

@@ -40,6 +40,7 @@ def test_help_names_every_choice_and_key(tmp_path):
         "data_dir",
         "overwrite",
         "save_models",
+        "tag",
     ):
         assert f"\n  {key}=" in done.stdout
     for word in ("claimed", "proved", "replace one task", "-sc install=bash"):
@@ -334,7 +335,10 @@ def test_model_leakage_experiment(tmp_path):
     assert done.returncode == 0, done.stderr
     moved = {}
     for eps in ("1e+40", "0.1"):
-        path = tmp_path / f"results/smoke/leakage_example/lr/wishart/eps-{eps}/replicates.csv"
+        path = (
+            tmp_path
+            / f"results/smoke/model_leakage/leakage_example/lr/wishart/eps-{eps}/replicates.csv"
+        )
         moved[eps] = max(
             float(line.split(",")[7]) for line in path.read_text().splitlines() if ",nmse," in line
         )

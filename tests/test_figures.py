@@ -29,7 +29,7 @@ def results(tmp_path_factory):
 
 
 def test_the_table_holds_what_the_runs_measured(results, tmp_path):
-    draw(results, "low_rank", tmp_path / "a")
+    draw(results, tmp_path / "a", "low_rank")
     table = pd.read_csv(tmp_path / "a.csv").set_index(["method", "epsilon"])
     rows = pd.read_csv(results / "low_rank/lr/wishart/eps-10/replicates.csv")
     values = rows[rows.metric == "nmse"].value
@@ -45,7 +45,7 @@ def test_the_table_holds_what_the_runs_measured(results, tmp_path):
 
 
 def test_a_figure_of_chosen_methods(results, tmp_path):
-    draw(results, "low_rank", tmp_path / "a", ["gs"])
+    draw(results, tmp_path / "a", "low_rank", ["gs"])
     assert set(pd.read_csv(tmp_path / "a.csv").method) == {"gs"}
 
 
@@ -58,7 +58,7 @@ def test_stl_belongs_to_the_same_replicates(results):
 
 def test_what_is_not_there_is_one_line(results, tmp_path):
     with pytest.raises(ResultsError, match="no run of school below .*: there is low_rank"):
-        draw(results, "school", tmp_path / "a")
+        draw(results, tmp_path / "a", "school")
     with pytest.raises(ResultsError, match="no finished run below"):
         accuracy(tmp_path)
     (tmp_path / "manifest.json").write_text("{")

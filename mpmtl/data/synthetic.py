@@ -22,6 +22,10 @@ class Synthetic:
         Standard deviation of the targets' noise.
     test_ratio : int
         Test samples per training sample.
+    used : int, optional
+        How many of the m tasks take part, spread evenly over them; default all.
+    scored : int, optional
+        Only the first so many of these are tested; default all.
     """
 
     m: int = 320
@@ -29,6 +33,8 @@ class Synthetic:
     d: int = 30
     noise: float = 1.0
     test_ratio: int = 9
+    used: int | None = None
+    scored: int | None = None
     kind: ClassVar[str] = "regression"
     name: ClassVar[str]
 
@@ -40,6 +46,12 @@ class Synthetic:
             self.noise >= 0 and np.isfinite(self.noise),
             f"dataset.noise = {self.noise} must be finite and at least 0",
         )
+        used, scored = self.used or self.m, self.scored or 1
+        require(1 <= used <= self.m, f"dataset.used = {self.used} must be between 1 and m")
+        require(
+            1 <= scored <= used,
+            f"dataset.scored = {self.scored} must be between 1 and dataset.used",
+        )
 
     def models(self, rng):
         """True models as rows, shape (m, d)."""
@@ -49,13 +61,24 @@ class Synthetic:
         """Training and test data of a replicate (`data_dir` is not used)."""
         rng = stream(seed, "data", self.name, replicate)
         W = self.models(rng)
-        return self._sample(W, self.n, rng), self._sample(W, self.n * self.test_ratio, rng)
+        order = np.arange(self.m) if self.used is None else spread_order(self.m)[: self.used]
+        train = self._sample(W, self.n, rng, order)
+        return train, self._sample(W, self.n * self.test_ratio, rng, order[: self.scored])
 
-    def _sample(self, W, n, rng):
+    def _sample(self, W, n, rng, tasks):
         X = rng.standard_normal((self.m, n, self.d))
         X /= np.sqrt((X**2).sum(axis=2, keepdims=True))
         y = np.einsum("mnd,md->mn", X, W) + self.noise * rng.standard_normal((self.m, n))
-        return MultiTaskData.checked(X, y)
+        names = [str(i + 1) for i in tasks]
+        return MultiTaskData.checked(X[tasks], y[tasks], task_names=names)
+
+
+def spread_order(m):
+    """Order of m tasks in which the first k are spread evenly over all, for every k.
+
+    Ranks of the multiples of the golden ratio modulo 1.
+    """
+    return np.argsort(np.argsort(np.arange(m) * (np.sqrt(5) - 1) / 2 % 1))
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,27 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, MARKERS, figure
-from mpmtl.figures.tables import accuracy
+from mpmtl.figures.style import COLOURS, COLUMN, MARKERS, figure
+from mpmtl.figures.tables import accuracy, summary
 
 METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
+#: Shown in a panel of their own, because their errors are so much larger.
+BASELINES = ("dp_mtrl", "dp_aggr")
 
 
-def draw(root, dataset, path, methods=None):
+def draw(results, path, dataset, methods=None):
     """A line over epsilon for each private method and mechanism, a level for each other method.
 
     Parameters
     ----------
-    root : Path
+    results : Path
         Results folder.
-    dataset : str
     path : Path
-        Without suffix; PNG, PDF and CSV (means, standard deviations, replicates) are written.
+        Without suffix; PNG, PDF and CSV (means and standard deviations over replicates).
+    dataset : str
     methods : list of str, optional
         Default: all that are there.
 
@@ -27,47 +31,47 @@ def draw(root, dataset, path, methods=None):
     ResultsError
         If there is no such run.
     """
-    rows = accuracy(root)
-    there = sorted(rows.dataset.unique())
-    rows = rows[rows.dataset == dataset]
-    if methods is not None:
+    place = Path(results) / dataset
+    if not place.is_dir():
+        there = sorted(p.name for p in Path(results).glob("*") if p.is_dir())
+        raise ResultsError(f"no run of {dataset} below {results}: there is {', '.join(there)}")
+    rows = accuracy(place)
+    if methods:
         rows = rows[rows.method.isin(methods)]
     if rows.empty:
-        raise ResultsError(f"no run of {dataset} below {root}: there is {', '.join(there)}")
-    keys = ["method", "privacy", "status", "epsilon", "metric"]
-    table = rows.groupby(keys, dropna=False, sort=False).value.agg(["mean", "std", "count"])
-    table = table.reset_index().fillna({"std": 0.0})
-    budgets = sorted(table.epsilon.dropna().unique())
-    with figure(path, table, height=3.0) as ax:
-        stl = rows.stl.mean()
-        ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
-        for k, ((method, privacy, status), line) in enumerate(
-            table.groupby(["method", "privacy", "status"], sort=False)
-        ):
-            colour = COLOURS[k % len(COLOURS)]
-            if status == "none":
-                if method != "stl":
-                    level = line["mean"].iloc[0]
-                    ax.axhline(level, color=colour, ls="--", lw=1, label=f"{method}, not private")
-                continue
-            line = line.sort_values("epsilon")
-            ax.plot(
-                line.epsilon,
-                line["mean"],
-                color=colour,
-                marker=MARKERS[k % len(MARKERS)],
-                label=f"{method}, {privacy} ({status})",
-            )
-            low, high = line["mean"] - line["std"], line["mean"] + line["std"]
-            ax.fill_between(line.epsilon, low, high, color=colour, alpha=0.15, lw=0)
-        if budgets:
-            ax.set_xscale("log")
-            ax.set_xticks(budgets, [f"{eps:g}" for eps in budgets], minor=False)
-            ax.set_xticks([], minor=True)
-        else:
-            ax.set_xticks([])
-        ax.set_xlabel("epsilon of one task, all rounds")
-        ax.set_ylabel(METRICS.get(table.metric.iloc[0], table.metric.iloc[0]))
-        ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-    return Path(path)
+        raise ResultsError(f"no run of {', '.join(methods)} below {place}")
+    table = summary(rows, ["method", "privacy", "status", "epsilon", "metric"])
+    stl, budgets = rows.stl.mean(), sorted(table.epsilon.dropna().unique())
+    behind = table.method.isin(BASELINES)
+    panels = [part for part in (table[~behind], table[behind]) if len(part)]
+    with figure(path, table, width=COLUMN * len(panels), height=3.3, ncols=len(panels)) as axes:
+        for ax, part in zip(np.atleast_1d(axes), panels, strict=True):
+            _lines(ax, part, stl)
+            if budgets:
+                ax.set_xscale("log")
+                ax.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
+                ax.set_xticks([], minor=True)
+            else:
+                ax.set_xticks([])
+            ax.set_xlabel("epsilon of one task, all rounds")
+            metric = table.metric.iloc[0]
+            ax.set_ylabel(METRICS.get(metric, metric))
+            ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
+
+
+def _lines(ax, table, stl):
+    ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
+    lines = table.groupby(["method", "privacy", "status"], sort=False)
+    for k, ((method, privacy, status), line) in enumerate(lines):
+        colour = COLOURS[k % len(COLOURS)]
+        if status == "none":
+            if not method.startswith("stl"):
+                level = line["mean"].iloc[0]
+                ax.axhline(level, color=colour, ls="--", lw=1, label=f"{method}, not private")
+            continue
+        line = line.sort_values("epsilon")
+        label, marker = f"{method}, {privacy} ({status})", MARKERS[k % len(MARKERS)]
+        ax.plot(line.epsilon, line["mean"], color=colour, marker=marker, label=label)
+        low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+        ax.fill_between(line.epsilon, low, high, color=colour, alpha=0.15, lw=0)

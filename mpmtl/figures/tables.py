@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
@@ -62,3 +63,26 @@ def accuracy(root):
         parts.append(part)
     columns = ["dataset", "method", "privacy", "status", "epsilon"]
     return pd.concat(parts)[[*columns, "replicate", "metric", "value", "stl"]]
+
+
+def summary(rows, keys):
+    """Mean, standard deviation and number of replicates of `value` for each group of `keys`."""
+    table = rows.groupby(keys, dropna=False, sort=False).value.agg(["mean", "std", "count"])
+    return table.reset_index().fillna({"std": 0.0})
+
+
+def run_table(path, name):
+    """A table (replicates, cv, trace) of one run; ResultsError if it is not there."""
+    path = Path(path) / f"{name}.csv"
+    if not path.is_file():
+        raise ResultsError(f"{path} is missing: run the experiment first")
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+def saved_models(path, replicate=0):
+    """Models of a run with save_models=true, shape (m, d)."""
+    place = Path(path) / "models" / f"replicate-{replicate:04d}"
+    files = sorted(place.glob("task-*.json"))
+    if not files:
+        raise ResultsError(f"{place} has no models: run with save_models=true")
+    return np.array([json.loads(file.read_text(encoding="utf-8"))["coef"] for file in files])

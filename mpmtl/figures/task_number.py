@@ -1,0 +1,38 @@
+"""Fig. 8: what more tasks bring to the first twenty."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from mpmtl.errors import ResultsError
+from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.figures.tables import accuracy, summary
+
+
+def draw(results, path):
+    """Error of the first 20 tasks over the number of tasks that take part, bars of one sd."""
+    places = sorted((Path(results) / "task_number").glob("m=*"))
+    if not places:
+        raise ResultsError(f"no task_number below {results}: mpmtl-run experiment=task_number")
+    rows = pd.concat([accuracy(p).assign(m=int(p.name.split("=")[1])) for p in places])
+    table = summary(rows, ["method", "status", "m"])
+    with figure(path, table) as ax:
+        for k, ((method, status), line) in enumerate(table.groupby(["method", "status"])):
+            line = line.sort_values("m")
+            words = "not private" if status == "none" else f"wishart, eps = 0.1 ({status})"
+            ax.errorbar(
+                line.m,
+                line["mean"],
+                line["std"],
+                color=COLOURS[k],
+                marker=MARKERS[k],
+                capsize=2,
+                label=f"{method}, {words}",
+            )
+        ax.set_xscale("log")
+        ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
+        ax.set_xticks([], minor=True)
+        ax.set_xlabel("tasks that take part")
+        ax.set_ylabel("nMSE of the first 20 tasks")
+        ax.set_title(f"low_rank, mean of {table['count'].max()} replicates, bars +- 1 sd")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))

@@ -1,0 +1,17 @@
+"""Draw Fig. 4: python scripts/plot_budget_allocation.py convex|strong [--results results]."""
+
+from mpmtl.figures.budget_allocation import draw
+from mpmtl.figures.command import main
+
+if __name__ == "__main__":
+    main(
+        __doc__,
+        draw,
+        lambda form: f"budget_allocation_{form}",
+        form={
+            "nargs": "?",
+            "default": "convex",
+            "choices": ["convex", "strong"],
+            "help": "panel a or b",
+        },
+    )
