@@ -47,4 +47,4 @@ def draw(results, path, form):
         ax.set_xlabel(label)
         ax.set_ylabel("nMSE on held-out folds")
         ax.set_title(f"eps = 0.1, mean of {table['count'].max()} replicates, band +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))

@@ -125,5 +125,5 @@ def representation_gradient(datafit, U, psi):
     V = ridge_path(datafit.projected(U), [LEAST_RIDGE])[0]
     G = datafit.gradient((V @ U.T)[None])[0]
     size = np.sqrt((G**2).sum(axis=1) * (V**2).sum(axis=1))
-    shrink = np.minimum(1, psi / np.maximum(size, np.finfo(float).tiny))
+    shrink = psi / np.maximum(size, psi)
     return (G * shrink[:, None]).T @ V / len(V)

@@ -82,7 +82,7 @@ def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
         gradient = lam * (w - center) - c * (X.T @ (y * p))
         root = X * np.sqrt(c * p * (1 - p))[:, None]
         hessian = root.T @ root
-        ridge = lam if lam > 0 else 1e-12 * max(np.trace(hessian), 1e-300)
+        ridge = max(lam, 1e-12 * max(np.trace(hessian), 1e-300))  # so that it can be factorised
         hessian[np.diag_indices_from(hessian)] += ridge
         direction = cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), gradient)
         decrement = gradient @ direction
