@@ -70,21 +70,21 @@ def exact_gaussian(delta, pairs=1, d=2):
 
 
 def test_type_one_error_of_an_exactly_calibrated_mechanism():
-    """Four pairs, two directions and several attacks, all at the limit of the guarantee: 150 audits
+    """Four pairs, two directions and several attacks, all at the limit of the guarantee: 100 audits
     at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
     refuted = 0
-    for seed in range(150):
+    for seed in range(100):
         found = run_audit(
             [exact_gaussian(0.05, pairs=4)], None, 600, 0.99, "all", seed, profile=False
         )
         refuted += found.verdicts["proved"].refuted
-    assert refuted <= stats.binom.ppf(0.999, 150, 0.01)
+    assert refuted <= stats.binom.ppf(0.999, 100, 0.01)
 
 
 def test_choosing_and_measuring_on_the_same_samples_would_be_wrong(rng):
     """Why there are two halves: without them the best of many attacks is too good."""
-    n, many, wrong, right = 400, 100, 0, 0
-    for _ in range(30):
+    n, many, wrong, right = 400, 80, 0, 0
+    for _ in range(20):
         trials = []
         for _ in range(many):
             first, first_other, second, second_other = np.sort(rng.random((4, n)))
@@ -93,7 +93,7 @@ def test_choosing_and_measuring_on_the_same_samples_would_be_wrong(rng):
             trials.append({same: Trial("", "", *h) for same, h in halves.items()})
         wrong += search([t[True] for t in trials], 0.0, 0.9)[0]["delta_bound"] > 0
         right += search([t[False] for t in trials], 0.0, 0.9)[0]["delta_bound"] > 0
-    assert right <= stats.binom.ppf(0.999, 30, 0.1)
+    assert right <= stats.binom.ppf(0.999, 20, 0.1)
     assert wrong > right
 
 
@@ -275,7 +275,7 @@ def release_audit(mechanism, epsilon, samples, attack="all"):
 
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 def test_proved_mechanisms_are_not_refuted(mechanism):
-    found = audit(mechanism, 1.0, DELTA, samples=1500, n_rounds=2)
+    found = audit(mechanism, 1.0, DELTA, samples=1000, n_rounds=2)
     assert verdicts(found) == {"proved": "not refuted"}
 
 
