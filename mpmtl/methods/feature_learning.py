@@ -1,0 +1,294 @@
+"""`fl`: private feature learning, a prior for the models from one noisy second moment (ours)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from mpmtl.data.tasks import unit_rows
+from mpmtl.datafits import LogisticLoss
+from mpmtl.errors import require
+from mpmtl.methods.base import Candidate, Method
+from mpmtl.privacy.mechanisms import NoNoise
+from mpmtl.privacy.statements import NO_PROTECTION, SEPARATE, PrivacyStatement
+from mpmtl.solvers.gaussian_prior import Path, rows_at
+from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
+from mpmtl.solvers.proximal import clip_norms
+
+GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
+LESS = 2  # later rounds release models two steps of the grid less shrunk
+VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
+OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
+NOISE_PER_ROUND = (1 / 4, 1 / 16)  # noise to signal below which a second and a third round pay
+
+
+@dataclass(frozen=True)
+class FeatureLearning(Method):
+    r"""Each task's solution under a Gaussian prior that all tasks learn together, privately.
+
+    Round: every task normalises its model, v_i = w_i/||w_i||, without the part along its own mean
+    sample; one release of :math:`\sum_i u_i u_i'`, :math:`u_i = (v_i, \sqrt\beta)`, K^2 = 1 + beta,
+    gives the noisy second moment and mean of the v_i; candidate priors N(a mean, tau^2 C) are made
+    from it (`solvers.noisy_covariance.priors`), and every task solves
+
+    .. math:: w_i = \arg\min L_i(w) + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
+
+    exactly (`solvers.gaussian_prior.Path`; logistic loss: one Newton step from its last model).
+    From the second round on, v_i is taken about the mean m that is known by then and clipped to
+    r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are pooled.
+
+    Parameters
+    ----------
+    tuning : {"shared", "local", "votes"}
+        Prior and gamma by leave-one-out error over all tasks, outside the budget; by each task's
+        own evidence (an average over all of them), which costs nothing; or the prior by the
+        exponential mechanism from the tasks' clipped evidence, and gamma by each task.
+    affine : float
+        beta: weight of the mean; 0 releases no mean.
+    rounds : "auto" or int
+        T; "auto" is 1 to 3 from the noise-to-signal ratio, which is public. 0: separate tasks.
+    vote_share : float
+        Part of epsilon that the votes get.
+
+    References
+    ----------
+    Algorithm 1 of the paper with another single-task learner in step 7; docs/method.md.
+    """
+
+    name: str
+    tuning: str = "shared"
+    affine: float = 0.25
+    rounds: str | int = "auto"
+    vote_share: float = 0.2
+    loss_average: bool | None = None
+    view: ClassVar[str] = "full"
+
+    def __post_init__(self):
+        require(
+            self.tuning in ("shared", "local", "votes"),
+            f"method.tuning = {self.tuning}: use shared, local or votes",
+        )
+        require(
+            0 <= self.affine <= 1, f"method.affine = {self.affine} must be between 0 and 1"
+        )
+        require(
+            self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
+            f"method.rounds = {self.rounds} must be auto or a whole number of at least 0",
+        )
+        require(
+            0 < self.vote_share < 1,
+            f"method.vote_share = {self.vote_share} must be between 0 and 1",
+        )
+
+    @property
+    def private(self):
+        return self.rounds != 0
+
+    @property
+    def separate(self):
+        """Whether tasks never see each other."""
+        return self.rounds == 0
+
+    def candidates(self, tuning, scales):
+        return [Candidate(None, None)]
+
+    def budgets(self, budget, m, d):
+        """Budget of each round, shape (T,)."""
+        budget = self._for_releases(budget)
+        T = self.rounds
+        if T == "auto":
+            T = 1
+            if self._free(budget):
+                T += len(NOISE_PER_ROUND)
+            else:
+                once = budget.mechanism.scale(self._split(budget, 1))[0]
+                noise = once * (1 + self.affine) * noise_spectrum(budget.mechanism, d).radius
+                T += sum(noise / m < level for level in NOISE_PER_ROUND)
+        return self._split(budget, T)
+
+    @staticmethod
+    def _free(budget):
+        return isinstance(budget.mechanism, NoNoise)
+
+    def _split(self, budget, T):
+        return budget.mechanism.budgets(budget.epsilon, budget.delta, T)
+
+    def _for_releases(self, budget):
+        if self.tuning != "votes" or self._free(budget):
+            return budget
+        return replace(budget, epsilon=(1 - self.vote_share) * budget.epsilon)
+
+    def round_budgets(self, candidate, budget, datafit):
+        return self.budgets(budget, *datafit.shape)
+
+    def fit(self, datafit, W0, candidates, budget, rng, log=None):
+        """Yield ``(indices, W)``; W0 is used by ``tuning="shared"`` only."""
+        W = self.models(datafit, W0, budget, rng, log)
+        yield np.arange(len(candidates)), np.repeat(W[None], len(candidates), axis=0)
+
+    def models(self, datafit, W0, budget, rng, log=None):
+        """Models of all tasks, shape (m, d)."""
+        m, d = datafit.shape
+        rows, W = (rows_at(datafit, W0), W0) if self.tuning == "shared" else own_models(datafit)
+        budgets = [] if self.separate else self.budgets(budget, m, d)
+        moments, shown = Moments(self.affine, m, d, budget.mechanism), W
+        for t, scale in enumerate(budget.mechanism.scale(np.asarray(budgets))):
+            if t > 0:
+                rows = rows_at(datafit, W)
+            V = unit_rows(shown - (shown * rows.direction).sum(1)[:, None] * rows.direction)
+            moments.add(self.release(moments.vectors(V), moments.K2 * scale, budget, rng, log), scale)
+            paths = [Path(rows, prior, GAMMA[:, None] * rows.unit) for prior in moments.priors()]
+            if self.tuning == "shared":
+                W, shown = lowest_error(paths)
+                continue
+            log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
+            log_evidence, models = np.stack(log_evidence), np.stack(models)
+            if self.tuning == "votes" and t == len(budgets) - 1:
+                epsilon = np.inf if self._free(budget) else self.vote_share * budget.epsilon
+                chosen = vote(log_evidence, epsilon, rng)
+                log_evidence, models = log_evidence[chosen], models[chosen]
+            W, shown = average(log_evidence, models)
+        return W
+
+    def release(self, U, scale, budget, rng, log=None):
+        """sum_i u_i u_i' with noise: all that a task ever shows to the others."""
+        noise = scale * budget.mechanism.draw(rng, U.shape[1], self.view)
+        if log is not None:
+            log.add_round(noise, U.T @ U)
+        return U.T @ U + noise
+
+    def state(self, candidate, budget, datafit):
+        """Statement of the releases, plus the votes; nothing else is chosen from others' data
+        unless ``tuning="shared"``."""
+        if self.separate:
+            return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)
+        if self._free(budget):
+            return NO_PROTECTION
+        m, d = datafit.shape
+        part = self._for_releases(budget)
+        block = budget.mechanism.state(
+            part.epsilon, part.delta, self.budgets(budget, m, d), d + (self.affine > 0), self.view
+        )
+        if self.tuning == "shared":
+            return block
+        caveats = tuple(code for code in block.caveats if code != "tuning-not-charged")
+        if self.tuning == "votes":
+            block = replace(
+                block,
+                claimed=self._with_votes(block.claimed, budget),
+                proved=self._with_votes(block.proved, budget),
+            )
+        return replace(block, caveats=caveats)
+
+    def _with_votes(self, guarantee, budget):
+        if guarantee is None:
+            return None
+        votes = self.vote_share * budget.epsilon
+        basis = f"{guarantee.basis}; plus {votes:g} for the votes (exponential mechanism)"
+        return replace(guarantee, epsilon=guarantee.epsilon + votes, basis=basis)
+
+
+def own_models(datafit):
+    """Rows and models of every task on its own: ridge, averaged over gamma by the evidence."""
+    W = np.zeros(datafit.shape)
+    for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
+        rows = rows_at(datafit, W)
+        path = Path(rows, Prior("separate", np.eye(datafit.shape[1])), GAMMA[:, None] * rows.unit)
+        log_evidence, models = path.evidence()
+        W, _ = average(log_evidence[None], models[None])
+    return rows, W
+
+
+def lowest_error(paths):
+    """Models of the prior and gamma of the lowest leave-one-out error, and those to be shown."""
+    errors, models = zip(*(path.shared_scale() for path in paths), strict=True)
+    p, g = np.unravel_index(np.argmin(errors), np.shape(errors))
+    return models[p][g], models[p][max(g - LESS, 0)]
+
+
+def average(log_evidence, models):
+    """Every task's average over priors and gamma, weights proportional to its evidence, and the
+    less shrunk models to be shown; log_evidence (P, g, m), models (P, g, m, d)."""
+    weights = softmax(log_evidence, axis=(0, 1))
+    less = models[:, np.maximum(np.arange(models.shape[1]) - LESS, 0)]
+    return tuple(np.einsum("pgm,pgmd->md", weights, W) for W in (models, less))
+
+
+def vote(log_evidence, epsilon, rng):
+    r"""Indices of the priors that all tasks use, by the exponential mechanism.
+
+    A task's score for a prior is its log evidence over that of the first one (separate tasks),
+    clipped to [-b, b] and scaled to [0, 1]; one more option is the average over all priors.
+    The choice has the probability
+    :math:`\propto \pi_k \exp(\tfrac\epsilon2 \sum_i q_{ik})` with a fixed pi that favours
+    the average: epsilon-DP, as replacing a task moves every sum by at most 1.
+
+    References
+    ----------
+    McSherry and Talwar (FOCS 2007).
+    """
+    by_prior = logsumexp(log_evidence, axis=1)  # (P, m)
+    P = len(by_prior)
+    scores = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)]) - by_prior[0]
+    q = (np.clip(scores, -VOTE_BOUND, VOTE_BOUND) / VOTE_BOUND + 1) / 2
+    base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
+    total = q.sum(axis=1)
+    if np.isinf(epsilon):
+        k = int(np.argmax(total))
+    else:
+        k = int(rng.choice(P + 1, p=softmax(base + epsilon / 2 * total)))
+    return np.arange(P) if k == P else np.array([k])
+
+
+class Moments:
+    """Second moment and mean of the normalised models v_i, pooled over the releases so far.
+
+    Uses releases and public constants only.
+    """
+
+    def __init__(self, affine, m, d, mechanism):
+        self.affine, self.m, self.d = affine, m, d
+        self.noise = noise_spectrum(mechanism, d)
+        self.mean, self.radius, self.precision = np.zeros(d), 1.0, 0.0
+        self.S, self.total = np.zeros((d, d)), np.zeros(d)
+
+    @property
+    def K2(self):
+        """Bound of the squared norm of the vectors of the next release."""
+        return self.radius**2 * (1 + self.affine)
+
+    def vectors(self, V):
+        """u_i = (clipped v_i - mean, radius sqrt(beta)), shape (m, d + 1); (m, d) if beta = 0."""
+        U = clip_norms((V - self.mean)[None], np.array([self.radius]))[0]
+        if self.affine == 0:
+            return U
+        return np.column_stack([U, np.full(len(U), self.radius * np.sqrt(self.affine))])
+
+    def add(self, release, scale):
+        """Take in the noisy sum of u_i u_i', whose noise is K2 times `scale` times standard."""
+        d, mean = self.d, self.mean
+        self.scale = self.K2 * scale
+        S = release[:d, :d] - self.scale * self.noise.center * np.eye(d)
+        total = np.zeros(d)
+        if self.affine > 0:
+            total = release[:d, d] / (self.radius * np.sqrt(self.affine))
+            self.sd = self.scale * self.noise.sd / (self.radius * np.sqrt(self.affine))
+        cross = np.outer(total, mean)
+        S = S + cross + cross.T + self.m * np.outer(mean, mean)
+        precision = 1 / self.scale**2 if self.scale > 0 else 1.0
+        self.precision += precision
+        share = precision / self.precision
+        self.S = (1 - share) * self.S + share * S
+        self.total = (1 - share) * self.total + share * (total + self.m * mean)
+        if self.scale > 0:
+            pooled = 1 / np.sqrt(self.precision)
+            self.sd, self.scale = self.sd * pooled / self.scale, pooled
+        if self.affine > 0:
+            self.mean = shrunk_mean(self.total, self.sd, self.m)
+            self.radius = np.sqrt(1 - self.mean @ self.mean)
+
+    def priors(self):
+        """The candidate priors."""
+        mean = self.mean if self.affine > 0 else None
+        return priors(self.S, mean, self.noise.scaled(self.scale), self.m)
