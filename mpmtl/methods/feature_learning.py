@@ -17,26 +17,29 @@ from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk
 from mpmtl.solvers.proximal import clip_norms
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
-LESS = 2  # later rounds release models two steps of the grid less shrunk
+LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
 OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
-NOISE_PER_ROUND = (1 / 4, 1 / 16)  # noise to signal below which a second and a third round pay
+NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
 
 
 @dataclass(frozen=True)
 class FeatureLearning(Method):
     r"""Each task's solution under a Gaussian prior that all tasks learn together, privately.
 
-    Round: every task normalises its model, v_i = w_i/||w_i||, without the part along its own mean
-    sample; one release of :math:`\sum_i u_i u_i'`, :math:`u_i = (v_i, \sqrt\beta)`, K^2 = 1 + beta,
-    gives the noisy second moment and mean of the v_i; candidate priors N(a mean, tau^2 C) are made
-    from it (`solvers.noisy_covariance.priors`), and every task solves
+    Round: every task normalises its model, v_i = w_i/||w_i||; one release of
+    :math:`\sum_i u_i u_i'`, :math:`u_i = (v_i, \sqrt\beta)`, K^2 = 1 + beta, gives the noisy
+    second moment and mean of the v_i; candidate priors N(a mu, tau^2 C) are made from it
+    (`solvers.noisy_covariance.priors`), and every task solves
 
     .. math:: w_i = \arg\min L_i(w) + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
 
     exactly (`solvers.gaussian_prior.Path`; logistic loss: one Newton step from its last model).
-    From the second round on, v_i is taken about the mean m that is known by then and clipped to
-    r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are pooled.
+    With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
+    and priors with a mean leave that direction free. With several, models are shown less shrunk
+    than they are used; from the second round on v_i is taken about the mean m that is known by
+    then and clipped to r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are
+    pooled with the inverses of their variances.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ class FeatureLearning(Method):
 
     name: str
     tuning: str = "shared"
-    affine: float = 0.25
+    affine: float = 0.1
     rounds: str | int = "auto"
     vote_share: float = 0.2
     loss_average: bool | None = None
@@ -69,9 +72,7 @@ class FeatureLearning(Method):
             self.tuning in ("shared", "local", "votes"),
             f"method.tuning = {self.tuning}: use shared, local or votes",
         )
-        require(
-            0 <= self.affine <= 1, f"method.affine = {self.affine} must be between 0 and 1"
-        )
+        require(0 <= self.affine <= 1, f"method.affine = {self.affine} must be between 0 and 1")
         require(
             self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
             f"method.rounds = {self.rounds} must be auto or a whole number of at least 0",
@@ -130,15 +131,23 @@ class FeatureLearning(Method):
     def models(self, datafit, W0, budget, rng, log=None):
         """Models of all tasks, shape (m, d)."""
         m, d = datafit.shape
-        rows, W = (rows_at(datafit, W0), W0) if self.tuning == "shared" else own_models(datafit)
+        if self.tuning == "shared":
+            rows = rows_at(datafit, W0)
+            W, shown = lowest_error([separate_path(rows)])
+        else:
+            rows, W, shown = own_models(datafit)
         budgets = [] if self.separate else self.budgets(budget, m, d)
-        moments, shown = Moments(self.affine, m, d, budget.mechanism), W
+        once = len(budgets) == 1
+        if once:  # shown as it is, without the part that each task knows best
+            shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
+        moments = Moments(self.affine, m, d, budget.mechanism)
         for t, scale in enumerate(budget.mechanism.scale(np.asarray(budgets))):
             if t > 0:
                 rows = rows_at(datafit, W)
-            V = unit_rows(shown - (shown * rows.direction).sum(1)[:, None] * rows.direction)
-            moments.add(self.release(moments.vectors(V), moments.K2 * scale, budget, rng, log), scale)
-            paths = [Path(rows, prior, GAMMA[:, None] * rows.unit) for prior in moments.priors()]
+            U = moments.vectors(unit_rows(shown))
+            moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)
+            gamma = GAMMA[:, None] * rows.unit
+            paths = [Path(rows, prior, gamma) for prior in moments.priors(own=once)]
             if self.tuning == "shared":
                 W, shown = lowest_error(paths)
                 continue
@@ -189,15 +198,19 @@ class FeatureLearning(Method):
         return replace(guarantee, epsilon=guarantee.epsilon + votes, basis=basis)
 
 
+def separate_path(rows):
+    """Ridge models of every task on its own."""
+    return Path(rows, Prior("separate", np.eye(rows.gram.shape[1])), GAMMA[:, None] * rows.unit)
+
+
 def own_models(datafit):
-    """Rows and models of every task on its own: ridge, averaged over gamma by the evidence."""
+    """Rows, models and less shrunk models of every task on its own, chosen by its evidence."""
     W = np.zeros(datafit.shape)
     for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
         rows = rows_at(datafit, W)
-        path = Path(rows, Prior("separate", np.eye(datafit.shape[1])), GAMMA[:, None] * rows.unit)
-        log_evidence, models = path.evidence()
-        W, _ = average(log_evidence[None], models[None])
-    return rows, W
+        log_evidence, models = separate_path(rows).evidence()
+        W, shown = average(log_evidence[None], models[None])
+    return rows, W, shown
 
 
 def lowest_error(paths):
@@ -252,6 +265,7 @@ class Moments:
         self.noise = noise_spectrum(mechanism, d)
         self.mean, self.radius, self.precision = np.zeros(d), 1.0, 0.0
         self.S, self.total = np.zeros((d, d)), np.zeros(d)
+        self.scale = self.sd = 0.0  # of the pooled noise on S and on the sum
 
     @property
     def K2(self):
@@ -288,7 +302,7 @@ class Moments:
             self.mean = shrunk_mean(self.total, self.sd, self.m)
             self.radius = np.sqrt(1 - self.mean @ self.mean)
 
-    def priors(self):
-        """The candidate priors."""
-        mean = self.mean if self.affine > 0 else None
-        return priors(self.S, mean, self.noise.scaled(self.scale), self.m)
+    def priors(self, own):
+        """The candidate priors; `own` leaves every task's own direction free."""
+        total = self.total if self.affine > 0 else None
+        return priors(self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own)

@@ -34,6 +34,8 @@ class Rows:
     unit : ndarray, shape (m,)
         What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
         averaged.
+    error_weight : ndarray, shape (m,)
+        1/(n_i var(y_i)), or 1/n_i for the logistic loss; 0 for constant targets.
     labels, root : tuple of ndarray, or None
         Logistic loss: labels and square roots of the weights.
     """
@@ -45,6 +47,7 @@ class Rows:
     yty: np.ndarray
     direction: np.ndarray
     unit: np.ndarray
+    error_weight: np.ndarray
     labels: tuple | None = None
     root: tuple | None = None
 
@@ -71,8 +74,12 @@ def rows_at(datafit, W):
         xty = np.stack([A.T @ b for A, b in zip(X, y, strict=True)])
         yty = np.array([b @ b for b in y])
     unit = np.trace(gram, axis1=1, axis2=2) / (datafit.n * datafit.weight)
-    labels = datafit.y if root is not None else None
-    return Rows(X, y, gram, xty, yty, direction, np.where(unit > 0, unit, 1), labels, root)
+    unit = np.where(unit > 0, unit, 1)
+    labels, spread = datafit.y, np.ones(len(y))
+    if root is None:
+        labels, spread = None, np.array([target.var() for target in y])
+    error_weight = (spread > 0) / (datafit.n * np.where(spread > 0, spread, 1))
+    return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
 
 
 class Path:
@@ -129,7 +136,7 @@ class Path:
         W : ndarray, shape (g, m, d)
         """
         left_out = [self._left_out(i) for i in range(len(self.rows.X))]
-        weight = [self._error_weight(i) for i in range(len(self.rows.X))]
+        weight = self.rows.error_weight
         W, a = self.W, 0.0
         if self.pull is not None:
             cross = sum(w * (r * p).sum(axis=0) for w, (r, p) in zip(weight, left_out, strict=True))
@@ -149,12 +156,6 @@ class Path:
         free = 1 / np.maximum(1 - leverage, 1e-9)
         pull = 0.0 if self.pull is None else (X @ self.pull[:, i].T) * free
         return (y[:, None] - X @ self.W[:, i].T) * free, pull
-
-    def _error_weight(self, i):
-        y = self.rows.y[i]
-        if self.rows.root is None:
-            return 1 / (len(y) * y.var()) if y.var() > 0 else 0.0
-        return 1 / len(y)
 
     def _losses(self, i, residual):
         if self.rows.root is None:

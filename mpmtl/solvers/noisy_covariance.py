@@ -15,6 +15,7 @@ from mpmtl.streams import stream
 
 LEAST_LEVEL = 1e-4  # smallest eigenvalue of a prior, relative to their mean
 SPECTRUM_DRAWS = 20
+LARGEST_MEAN = 0.98  # norm of the mean of unit vectors that are not all the same
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def spectral_prior(S, noise, total, kappa, power=1.0):
         even = np.isinf(kappa)
         width = 2 * noise.sd * np.sqrt(1.0 if even else kappa)
         levels[others] = rest / others.sum() if even else soft_levels(x[others], width, rest)
+        levels[top] = np.maximum(levels[top], levels[others].max())  # monotone in x
     return _prior(levels, U, power)
 
 
@@ -126,14 +128,28 @@ def diagonal_prior(S, noise, total, kappa, power=1.0):
 
 
 def shrunk_mean(total, sd, m):
-    """Mean of m vectors from their noisy sum, by the positive-part James-Stein factor.
+    """Mean of m unit vectors from their noisy sum: positive-part James-Stein, norm at most .98."""
+    norm = max(np.sqrt(total @ total), 1e-300)
+    shrunk = max(0.0, norm - len(total) * sd**2 / norm)
+    return total / norm * min(shrunk / m, LARGEST_MEAN)
 
-    1 - d sd^2/||total||^2, kept above .02: the tasks choose the mean's scale later. Its squared norm
-    is at most .98, as the mean of unit vectors that are not all the same.
+
+def mean_directions(S, total, noise, sd, m):
+    r"""Two estimates of the mean of m unit vectors: from their noisy sum t, and with the help of S.
+
+    With the sum phi u and its part (phi^2/m) u u' of S, the log likelihood of the direction u is
+    :math:`\phi\, u't/\text{sd}^2 + \tfrac{\phi^2}{2m} u'Su/\text{noise.sd}^2`; the second
+    estimate is one step of its fixed point from t. phi^2 = ||t||^2 - d sd^2, at least (m/5)^2: the
+    tasks choose the scale of the mean later.
     """
-    norm2 = max(float(total @ total), 1e-300)
-    mean = total / m * max(0.02, 1 - len(total) * sd**2 / norm2)
-    return mean * min(1.0, np.sqrt(0.98) / max(np.sqrt(mean @ mean), 1e-300))
+    norm = max(np.sqrt(total @ total), 1e-300)
+    phi = np.sqrt(max(norm**2 - len(total) * sd**2, (m / 5) ** 2))
+    u = total / norm
+    refined = u
+    if sd > 0:
+        step = phi * total / sd**2 + phi**2 / m * (S @ u) / noise.sd**2
+        refined = step / max(np.sqrt(step @ step), 1e-300)
+    return [min(phi / m, LARGEST_MEAN) * v for v in (u, refined)]
 
 
 @dataclass(frozen=True)
@@ -155,19 +171,23 @@ class Prior:
     own: bool = False
 
 
-def priors(S, mean, noise, m):
-    """The candidate priors of one release.
+def priors(S, total, noise, sd, m, own=False):
+    """The candidate priors of the releases so far.
 
     Parameters
     ----------
     S : ndarray, shape (d, d)
         Noisy sum of v_i v_i', noise centred.
-    mean : ndarray, shape (d,), or None
-        Estimated mean of the v_i.
+    total : ndarray, shape (d,), or None
+        Noisy sum of v_i.
     noise : Spectrum
         Of the noise on S.
+    sd : float
+        Standard deviation of the noise on `total`.
     m : int
         Tasks; the trace of S without noise.
+    own : bool
+        Whether priors with a mean leave every task's own direction free.
     """
     d = len(S)
     found = [
@@ -178,15 +198,17 @@ def priors(S, mean, noise, m):
         Prior("steep", spectral_prior(S, noise, m, 16, power=2)),
         Prior("spiked", spectral_prior(S, noise, m, np.inf, power=2)),
     ]
-    if mean is None:
+    if total is None:
         return found
-    left = m * (1 - mean @ mean)  # trace of the covariance about the mean
-    about = S - m * np.outer(mean, mean)
-    scaled = mean * np.sqrt(d * m / left)  # in units of a covariance of trace d
-    for own in (False, True):
-        found += [
-            Prior("mean", np.eye(d), scaled, own),
-            Prior("mean spectral", spectral_prior(about, noise, left, 4), scaled, own),
-            Prior("mean steep", spectral_prior(about, noise, left, 16, power=2), scaled, own),
-        ]
+    means = mean_directions(S, total, noise, sd, m)
+    for word, mean in zip(("mean", "refined mean"), means, strict=True):
+        left = m * (1 - mean @ mean)  # trace of the covariance about the mean
+        about = S - m * np.outer(mean, mean)
+        scaled = mean * np.sqrt(d * m / left)  # in units of a covariance of trace d
+        covariances = {
+            word: np.eye(d),
+            f"{word}, spectral": spectral_prior(about, noise, left, 4),
+            f"{word}, spiked": spectral_prior(about, noise, left, np.inf),
+        }
+        found += [Prior(name, C, scaled, own) for name, C in covariances.items()]
     return found
