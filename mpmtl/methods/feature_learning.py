@@ -18,6 +18,7 @@ from mpmtl.solvers.proximal import clip_norms
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
+TEMPER = 16  # a Gaussian likelihood would have 2
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
 OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
 NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
@@ -44,8 +45,8 @@ class FeatureLearning(Method):
     Parameters
     ----------
     tuning : {"shared", "local", "votes"}
-        Prior and gamma by leave-one-out error over all tasks, outside the budget; by each task's
-        own evidence (an average over all of them), which costs nothing; or the prior by the
+        Average over priors and gamma by the leave-one-out error over all tasks, outside the
+        budget; by each task's own evidence, which costs nothing; or one prior chosen by the
         exponential mechanism from the tasks' clipped evidence, and gamma by each task.
     affine : float
         beta: weight of the mean; 0 releases no mean.
@@ -133,7 +134,7 @@ class FeatureLearning(Method):
         m, d = datafit.shape
         if self.tuning == "shared":
             rows = rows_at(datafit, W0)
-            W, shown = lowest_error([separate_path(rows)])
+            W, shown = by_left_out([separate_path(rows)])
         else:
             rows, W, shown = own_models(datafit)
         budgets = [] if self.separate else self.budgets(budget, m, d)
@@ -149,7 +150,7 @@ class FeatureLearning(Method):
             gamma = GAMMA[:, None] * rows.unit
             paths = [Path(rows, prior, gamma) for prior in moments.priors(own=once)]
             if self.tuning == "shared":
-                W, shown = lowest_error(paths)
+                W, shown = by_left_out(paths)
                 continue
             log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
             log_evidence, models = np.stack(log_evidence), np.stack(models)
@@ -157,7 +158,7 @@ class FeatureLearning(Method):
                 epsilon = np.inf if self._free(budget) else self.vote_share * budget.epsilon
                 chosen = vote(log_evidence, epsilon, rng)
                 log_evidence, models = log_evidence[chosen], models[chosen]
-            W, shown = average(log_evidence, models)
+            W, shown = by_evidence(log_evidence, models)
         return W
 
     def release(self, U, scale, budget, rng, log=None):
@@ -209,23 +210,29 @@ def own_models(datafit):
     for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
         rows = rows_at(datafit, W)
         log_evidence, models = separate_path(rows).evidence()
-        W, shown = average(log_evidence[None], models[None])
+        W, shown = by_evidence(log_evidence[None], models[None])
     return rows, W, shown
 
 
-def lowest_error(paths):
-    """Models of the prior and gamma of the lowest leave-one-out error, and those to be shown."""
+def by_left_out(paths):
+    """Models averaged over priors and gamma by leave-one-out error e, the same weights for all
+    tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown."""
     errors, models = zip(*(path.shared_scale() for path in paths), strict=True)
-    p, g = np.unravel_index(np.argmin(errors), np.shape(errors))
-    return models[p][g], models[p][max(g - LESS, 0)]
+    N = sum(len(y) for y in paths[0].rows.y)
+    weights = softmax(-N / TEMPER * np.log(np.maximum(errors, np.finfo(float).tiny)))
+    return weighted(weights[:, :, None], np.stack(models))
 
 
-def average(log_evidence, models):
-    """Every task's average over priors and gamma, weights proportional to its evidence, and the
-    less shrunk models to be shown; log_evidence (P, g, m), models (P, g, m, d)."""
-    weights = softmax(log_evidence, axis=(0, 1))
+def weighted(weights, models):
+    """Average of models (P, g, m, d) by weights (P, g, m or 1), and of less shrunk ones."""
     less = models[:, np.maximum(np.arange(models.shape[1]) - LESS, 0)]
-    return tuple(np.einsum("pgm,pgmd->md", weights, W) for W in (models, less))
+    return tuple((weights[..., None] * W).sum(axis=(0, 1)) for W in (models, less))
+
+
+def by_evidence(log_evidence, models):
+    """Every task's average over priors and gamma, weights proportional to its own evidence;
+    log_evidence (P, g, m), models (P, g, m, d)."""
+    return weighted(softmax(log_evidence, axis=(0, 1)), models)
 
 
 def vote(log_evidence, epsilon, rng):
@@ -266,6 +273,7 @@ class Moments:
         self.mean, self.radius, self.precision = np.zeros(d), 1.0, 0.0
         self.S, self.total = np.zeros((d, d)), np.zeros(d)
         self.scale = self.sd = 0.0  # of the pooled noise on S and on the sum
+        self.rounds, self.ahead = 0, None
 
     @property
     def K2(self):
@@ -293,6 +301,9 @@ class Moments:
         precision = 1 / self.scale**2 if self.scale > 0 else 1.0
         self.precision += precision
         share = precision / self.precision
+        step = total / self.m  # where this release moves the mean of the ones before
+        self.ahead = mean + 2 * step if self.rounds > 0 and self.affine > 0 else None
+        self.rounds += 1
         self.S = (1 - share) * self.S + share * S
         self.total = (1 - share) * self.total + share * (total + self.m * mean)
         if self.scale > 0:
@@ -305,4 +316,6 @@ class Moments:
     def priors(self, own):
         """The candidate priors; `own` leaves every task's own direction free."""
         total = self.total if self.affine > 0 else None
-        return priors(self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own)
+        return priors(
+            self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, self.ahead
+        )

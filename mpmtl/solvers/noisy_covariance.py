@@ -171,7 +171,7 @@ class Prior:
     own: bool = False
 
 
-def priors(S, total, noise, sd, m, own=False):
+def priors(S, total, noise, sd, m, own=False, ahead=None):
     """The candidate priors of the releases so far.
 
     Parameters
@@ -188,6 +188,8 @@ def priors(S, total, noise, sd, m, own=False):
         Tasks; the trace of S without noise.
     own : bool
         Whether priors with a mean leave every task's own direction free.
+    ahead : ndarray, shape (d,), or None
+        Mean to which the rounds seem to go, instead of the refined one.
     """
     d = len(S)
     found = [
@@ -200,8 +202,14 @@ def priors(S, total, noise, sd, m, own=False):
     ]
     if total is None:
         return found
-    means = mean_directions(S, total, noise, sd, m)
-    for word, mean in zip(("mean", "refined mean"), means, strict=True):
+    means = dict(
+        zip(("mean", "refined mean"), mean_directions(S, total, noise, sd, m), strict=True)
+    )
+    if ahead is not None:
+        del means["refined mean"]
+        norm = max(np.sqrt(ahead @ ahead), 1e-300)
+        means["mean ahead"] = ahead * min(1.0, LARGEST_MEAN / norm)
+    for word, mean in means.items():
         left = m * (1 - mean @ mean)  # trace of the covariance about the mean
         about = S - m * np.outer(mean, mean)
         scaled = mean * np.sqrt(d * m / left)  # in units of a covariance of trace d
