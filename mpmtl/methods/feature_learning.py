@@ -235,29 +235,41 @@ def by_evidence(log_evidence, models):
     return weighted(softmax(log_evidence, axis=(0, 1)), models)
 
 
-def vote(log_evidence, epsilon, rng):
-    r"""Indices of the priors that all tasks use, by the exponential mechanism.
+def vote_probabilities(log_evidence, epsilon):
+    r"""Probability of each prior, and last of the average over all, by the exponential mechanism.
 
-    A task's score for a prior is its log evidence over that of the first one (separate tasks),
-    clipped to [-b, b] and scaled to [0, 1]; one more option is the average over all priors.
-    The choice has the probability
-    :math:`\propto \pi_k \exp(\tfrac\epsilon2 \sum_i q_{ik})` with a fixed pi that favours
+    A task's score q_ik for a prior is its log evidence over that of the first one (separate tasks),
+    clipped to [-b, b] and scaled to [0, 1].
+    :math:`p_k \propto \pi_k \exp(\tfrac\epsilon2 \sum_i q_{ik})` with a fixed pi that favours
     the average: epsilon-DP, as replacing a task moves every sum by at most 1.
+
+    Parameters
+    ----------
+    log_evidence : ndarray, shape (P, g, m)
+    epsilon : float
+
+    Returns
+    -------
+    ndarray, shape (P + 1,)
 
     References
     ----------
     McSherry and Talwar (FOCS 2007).
     """
-    by_prior = logsumexp(log_evidence, axis=1)  # (P, m)
+    by_prior = logsumexp(log_evidence, axis=1)
     P = len(by_prior)
     scores = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)]) - by_prior[0]
-    q = (np.clip(scores, -VOTE_BOUND, VOTE_BOUND) / VOTE_BOUND + 1) / 2
-    base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
-    total = q.sum(axis=1)
+    total = ((np.clip(scores / VOTE_BOUND, -1, 1) + 1) / 2).sum(axis=1)
     if np.isinf(epsilon):
-        k = int(np.argmax(total))
-    else:
-        k = int(rng.choice(P + 1, p=softmax(base + epsilon / 2 * total)))
+        return (np.arange(P + 1) == np.argmax(total)).astype(float)
+    base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
+    return softmax(base + epsilon / 2 * total)
+
+
+def vote(log_evidence, epsilon, rng):
+    """Indices of the priors that all tasks use: one, or all for an average by each task."""
+    P = len(log_evidence)
+    k = int(rng.choice(P + 1, p=vote_probabilities(log_evidence, epsilon)))
     return np.arange(P) if k == P else np.array([k])
 
 
