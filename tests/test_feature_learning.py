@@ -14,6 +14,7 @@ from mpmtl.methods import Budget, FeatureLearning
 from mpmtl.methods.feature_learning import GAMMA, Moments, own_models, vote, vote_probabilities
 from mpmtl.metrics import evaluate
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
+from mpmtl.privacy.statements import PrivacyCaveat
 from mpmtl.runner import run_replicate
 from mpmtl.solvers.gaussian_prior import Path, rows_at
 from mpmtl.solvers.noisy_covariance import (
@@ -277,7 +278,7 @@ def test_votes_are_epsilon_private(rng):
 
 def test_many_votes_for_one_prior_choose_it(rng):
     log_evidence = np.zeros((3, 2, 400))
-    log_evidence[1] = 5.0
+    log_evidence[1] = 1.0
     assert vote_probabilities(log_evidence, 1.0)[1] > 0.99
     assert list(vote(log_evidence, np.inf, rng)) == [1]
     assert vote_probabilities(log_evidence, 1e-9)[-1] == pytest.approx(0.9, abs=1e-3)
@@ -340,7 +341,7 @@ def test_one_sample_and_constant_targets(rng):
             datafit, np.zeros((3, 3)), Budget(Gaussian(), 1.0, 1e-3), rng
         )
         assert np.isfinite(W).all()
-        assert not W[1].any()
+        assert np.abs(W[1]).max() < 1e-100
 
 
 @pytest.mark.parametrize("tuning", TUNINGS)
@@ -382,8 +383,9 @@ def test_runs_from_the_command_line_configs(name, privacy):
 def test_binary_data_from_python_and_the_range_of_settings(rng):
     data = ragged_data(rng, m=6, d=3, kind="binary")
     learner = PrivateFeatureLearner(epsilon=5.0, delta=1e-3, kind="binary")
-    with pytest.warns(UserWarning, match="reproducible-rng"):
+    with pytest.warns(PrivacyCaveat) as caveats:
         learner.fit(data.X, data.y, np.random.default_rng(0))
+    assert {str(c.message).split(":")[0] for c in caveats} == {"float-noise", "reproducible-rng"}
     assert learner.coef_.shape == (3, 6)
     assert learner.privacy_.proved.epsilon == 5.0
     for bad in (

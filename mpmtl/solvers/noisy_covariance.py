@@ -108,7 +108,7 @@ def spectral_prior(S, noise, total, kappa, power=1.0):
     x, U = np.linalg.eigh(S)
     if noise.radius == 0:
         return _prior(np.maximum(x, 0) + 1e-3 * total / len(x), U, power)
-    top = x > noise.radius
+    top = (x > noise.radius) & (noise.radius < total)  # else no spike could stand out
     levels = np.zeros_like(x)
     levels[top] = spike(x[top], noise)
     levels[top] *= min(1.0, 0.999 * total / max(levels[top].sum(), 1e-300))
