@@ -24,6 +24,11 @@ run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-ra
 smoke: install  ## the paper's methods on both synthetic data sets, 2 replicates, a minute
 	$(BIN)/mpmtl-run -m method=stl,mtl_lr,mtl_gs,lr,gs epsilon=0.1,1,10 dataset=low_rank,group_sparse scale=smoke
 
+audit: install  ## what every mechanism really gives up over epsilon, with its figure, 5 minutes
+	$(BIN)/mpmtl-audit experiment=privacy_audit
+	$(BIN)/mpmtl-audit -m experiment=privacy_audit method=gs privacy=wishart
+	$(BIN)/python scripts/plot_privacy_audit.py
+
 data: install  ## fetch the real data sets into data/ (needs internet)
 	$(BIN)/python scripts/fetch_data.py
 
@@ -40,4 +45,4 @@ bench: install  ## time one fit of every method, a table (quiet machine, one pro
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke data test test-full bench clean
+.PHONY: help install run smoke audit data test test-full bench clean

@@ -7,8 +7,10 @@ algebra before numpy is imported.
 from importlib import import_module
 
 _PUBLIC = {
+    "audit": "mpmtl.auditing.audit",
     "composition_bound": "mpmtl.privacy.budget",
     "allocate": "mpmtl.privacy.budget",
+    "optimal_delta": "mpmtl.privacy.budget",
     "gaussian_mu": "mpmtl.privacy.budget",
     "wishart_delta": "mpmtl.privacy.budget",
     "Gaussian": "mpmtl.privacy.mechanisms",

@@ -1,4 +1,4 @@
-"""`mpmtl-run`: one experiment per command, or a sweep with -m."""
+"""`mpmtl-run` and `mpmtl-audit`: one experiment or audit per command, or a sweep with -m."""
 
 import os
 
@@ -20,7 +20,14 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mpmtl.config import Schema, build, one_line, register_schema, unknown_choice
+from mpmtl.config import (
+    AuditSchema,
+    Schema,
+    build,
+    one_line,
+    register_schema,
+    unknown_choice,
+)
 from mpmtl.errors import InputError, ResultsError
 from mpmtl.runner import execute
 from mpmtl.terminal import sweep_table
@@ -34,19 +41,21 @@ def conf_dir():
     return inside if inside.is_dir() else PACKAGE.parent / "conf"
 
 
-def _known_keys():
+def _known_keys(schema):
     """Every key of every config, for "did you mean"."""
-    known = set()
+    known, keys = set(), {field.name for field in fields(schema)}
     for path in conf_dir().rglob("*.yaml"):
         group = path.parent.relative_to(conf_dir()).as_posix()
+        if group.split("/")[0] not in {".", "scale", "experiment", *keys}:
+            continue
         prefix = "" if group in (".", "scale", "experiment") else f"{group}."
         known |= {f"{prefix}{key}" for key in OmegaConf.load(path) if not key.startswith("_")}
         known |= {group.split("/")[0]} if group != "." else set()
-    known |= {field.name for field in fields(Schema)}
-    return known - {"defaults", "."}
+    others = {field.name for other in (Schema, AuditSchema) for field in fields(other)}
+    return (known - others - {"defaults", "."}) | keys
 
 
-def explain(error):
+def explain(error, schema):
     """One line for a config that cannot be composed."""
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
@@ -54,16 +63,34 @@ def explain(error):
     text = one_line(error)
     if error.__cause__ is not None:
         text = f"{text}: {one_line(error.__cause__)}"
+    foreign = re.search(r"In 'experiment/(\w+)'.*'(\w+)' not in '\w*Schema'", text)
+    if foreign:
+        other = "mpmtl-run" if schema is AuditSchema else "mpmtl-audit"
+        return f"experiment={foreign[1]} is for {other} (it sets {foreign[2]})"
     named = re.search(r"Could not override '([^']+)'", text)
     if named and ("not in" in text or "No match" in text):
-        near = get_close_matches(named.group(1), _known_keys(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "mpmtl-run --help lists the keys."
+        near = get_close_matches(named.group(1), _known_keys(schema), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "--help lists the keys."
         return f"unknown key {named.group(1)!r}: {hint}"
     return text
 
 
-def main():
-    """Entry point of `mpmtl-run`; exit code 0, 1 (a job of a sweep failed), 2 (bad input)."""
+def command(config_name, schema, build, execute, stopped):
+    """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
+
+    Parameters
+    ----------
+    config_name : str
+        Primary config.
+    schema : type
+        Its top-level keys.
+    build : callable
+        ``build(cfg)`` gives a job with `label`, `results_dir`, `folder` and `settings`.
+    execute : callable
+        ``execute(job, explained=codes)`` carries it out and returns a row of the sweep's table.
+    stopped : str
+        What to say after Ctrl-C.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
     process, failures, modes, done = os.getpid(), [], set(), {}
@@ -85,19 +112,16 @@ def main():
             if os.getpid() != process:  # a job sent elsewhere reports through its launcher
                 raise
 
-    decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
+    decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
         decorated(job)()
     except KeyboardInterrupt:
-        print(
-            "\nstopped: finished replicates are kept; the same command goes on from there",
-            file=sys.stderr,
-        )
+        print(f"\nstopped: {stopped}", file=sys.stderr)
         sys.exit(130)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if modes:  # a job had started: this is a fault of the program, shown in full
             raise
-        print(f"error: {explain(error)}", file=sys.stderr)
+        print(f"error: {explain(error, schema)}", file=sys.stderr)
         sys.exit(2)
     if done and RunMode.MULTIRUN in modes:
         print(f"\n{sweep_table(list(done.values()))}")
@@ -108,3 +132,16 @@ def main():
         sys.exit(1)
     if failures:
         sys.exit(2)
+
+
+def main():
+    """Entry point of `mpmtl-run`."""
+    kept = "finished replicates are kept; the same command goes on from there"
+    command("config", Schema, build, execute, kept)
+
+
+def audit_main():
+    """Entry point of `mpmtl-audit`."""
+    from mpmtl.auditing.run import build_audit, execute_audit
+
+    command("audit", AuditSchema, build_audit, execute_audit, "an audit starts again from its seed")

@@ -39,9 +39,33 @@ class Schema:
     overwrite: bool = False
 
 
+@dataclass
+class AuditSchema:
+    """Top-level keys of an audit and their types."""
+
+    dataset: Any = MISSING
+    method: Any = None
+    privacy: Any = MISSING
+    epsilon: float = 1.0
+    delta: Any = 5.4e-4
+    d: Any = None
+    m: Any = None
+    rounds: int = 1
+    samples: Any = "auto"
+    attack: Any = "all"
+    confidence: float = 0.99
+    lam: float = 0.01
+    density: str = "corrected"
+    seed: int = 0
+    results_dir: str = "results"
+    data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
+    overwrite: bool = False
+
+
 def register_schema():
-    """Make the typed schema known to Hydra under the name `schema`."""
+    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`."""
     ConfigStore.instance().store(name="schema", node=Schema)
+    ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
 
 
 @dataclass(frozen=True)
@@ -107,16 +131,8 @@ def build(cfg):
     InputError
         One line for whatever is wrong with the settings.
     """
-    try:
-        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-        for key in GROUPS:
-            require(isinstance(settings[key], dict), f"{key} = {settings[key]}: no such choice")
-        unknown = sorted(settings.keys() - {f.name for f in fields(Schema)})
-        require(not unknown, f"unknown key {', '.join(unknown)}: mpmtl-run --help lists the keys")
-        chosen = {key: _instantiated(key, settings.pop(key)) for key in GROUPS}
-        recorded = OmegaConf.to_container(cfg, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(one_line(error)) from error
+    settings, recorded = resolved(cfg, Schema, GROUPS)
+    chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
     if not method.private or isinstance(mechanism, NoNoise):
@@ -124,7 +140,7 @@ def build(cfg):
         mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
         recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
     else:
-        _check_budget(method, mechanism, epsilon, delta)
+        check_budget(method, mechanism, epsilon, delta)
     for key, least in (("n_replicates", 1), ("seed", 0)):
         require(settings[key] >= least, f"{key} = {settings[key]} must be at least {least}")
     require(settings["n_jobs"] != 0, "n_jobs = 0: use a number of processes, or -1 for all cores")
@@ -142,10 +158,35 @@ def build(cfg):
     )
 
 
-def _instantiated(group, values):
-    """The object of a config group, after a check of the values' types."""
-    target = get_class(values["_target_"]) if "_target_" in values else None
-    require(target is not None, f"{group} has no _target_: choose one of its configs by name")
+def resolved(cfg, schema, groups):
+    """Settings of a composed config, twice: to take apart and to record.
+
+    Raises
+    ------
+    InputError
+        One line for an unknown key or a group without a choice.
+    """
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise InputError(one_line(error)) from error
+    for key in groups:
+        require(isinstance(settings[key], dict), f"{key} = {settings[key]}: no such choice")
+    unknown = sorted(settings.keys() - {f.name for f in fields(schema)})
+    require(not unknown, f"unknown key {', '.join(unknown)}: --help lists the keys")
+    return settings, OmegaConf.to_container(cfg, resolve=True)
+
+
+def instantiated(group, values):
+    """The object of a config group, after a check of the values' types.
+
+    Raises
+    ------
+    InputError
+        One line for whatever is wrong with the values.
+    """
+    require("_target_" in values, f"{group} has no _target_: choose one of its configs by name")
+    target = get_class(values["_target_"])
     for f in fields(target) if is_dataclass(target) else ():
         kinds = get_args(f.type) or (f.type,)
         simple = all(kind in (bool, int, float, str, NoneType) for kind in kinds)
@@ -155,7 +196,10 @@ def _instantiated(group, values):
             ok = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
             names = " or ".join(_KIND_NAMES[kind] for kind in kinds)
             require(ok, f"{group}.{f.name} = {value} must be {names}")
-    return instantiate(values, _convert_="all")
+    try:
+        return instantiate(values, _convert_="all")
+    except HydraException as error:
+        raise InputError(one_line(error)) from error
 
 
 _KIND_NAMES = {
@@ -167,7 +211,8 @@ _KIND_NAMES = {
 }
 
 
-def _check_budget(method, mechanism, epsilon, delta):
+def check_budget(method, mechanism, epsilon, delta):
+    """Refuse a budget, or a mechanism that does not perturb what the method shows."""
     check_view(mechanism, method.view)
     require(
         epsilon > 0 and math.isfinite(epsilon),

@@ -150,7 +150,7 @@ class RunFolder:
         self.dropped = 0
 
     def __enter__(self):
-        with self._explained():
+        with self.explained():
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / ".lock")
             try:
@@ -161,7 +161,7 @@ class RunFolder:
                     "results_dir"
                 ) from None
         try:
-            with self._explained():
+            with self.explained():
                 self._open()
         except BaseException:
             self._lock.release()
@@ -172,7 +172,7 @@ class RunFolder:
         self._lock.release()
 
     @contextmanager
-    def _explained(self):
+    def explained(self):
         """Turn an OSError into one line that says what to do."""
         try:
             yield
@@ -239,11 +239,11 @@ class RunFolder:
         record = dict(record)
         arrays = record.pop("arrays", {})
         line = _sealed(record)
-        with self._explained():
+        with self.explained():
             for name, array in arrays.items():
                 (self.path / name).mkdir(exist_ok=True)
                 np.save(self.path / name / f"replicate-{record['replicate']:04d}.npy", array)
-        with self._explained(), self.journal.open("a", encoding="utf-8", newline="") as file:
+        with self.explained(), self.journal.open("a", encoding="utf-8", newline="") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -263,14 +263,17 @@ class RunFolder:
             "environment": environment(),
             **blocks,
         }
-        with self._explained():
+        with self.explained():
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
+
+    def write_table(self, name, rows, columns=None):
+        """Write rows (dicts) as <name>.csv."""
+        table = pd.DataFrame(rows, columns=columns, dtype=object)
+        with self.explained():
+            write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
 
     def write_tables(self, n_replicates):
         """Write the four tables from the first `n_replicates` replicates of the journal."""
         records = [self.records[r] for r in sorted(self.records) if r < n_replicates]
-        with self._explained():
-            for name, columns in COLUMNS.items():
-                rows = [row for record in records for row in record[name]]
-                table = pd.DataFrame(rows, columns=columns, dtype=object)
-                write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
+        for name, columns in COLUMNS.items():
+            self.write_table(name, [row for record in records for row in record[name]], columns)

@@ -101,7 +101,7 @@ def _settings(records):
 def _guarantee(block):
     if block is None or block["delta"] >= 1:
         return "nothing"
-    return f"{_pair(block)}: {block['basis']}"
+    return f"{pair_words(block)}: {block['basis']}"
 
 
 def card(run, records, path, explained=()):
@@ -161,7 +161,7 @@ def card(run, records, path, explained=()):
         lines.append(("caveats", f"{', '.join(known)} (explained above)"))
     lines.append(("files", str(path)))
     title = f"{run.label}, {_budget_words(run)}"
-    return "\n".join([title, "-" * min(len(title), WIDTH), *map(_line, lines)])
+    return "\n".join([title, "-" * min(len(title), WIDTH), *map(card_line, lines)])
 
 
 def summary_row(run, records):
@@ -177,13 +177,14 @@ def summary_row(run, records):
         "value": _plus_minus(_values(records, metric)),
         "stl": f"{_values(records, f'{metric}_stl').mean():.4f}",
         "n": str(len(records)),
-        "claimed": _pair(statement["claimed"]),
-        "proved": _pair(statement["proved"]),
+        "claimed": pair_words(statement["claimed"]),
+        "proved": pair_words(statement["proved"]),
         "caveats": statement["caveats"],
     }
 
 
-def _pair(block):
+def pair_words(block):
+    """A guarantee as "(epsilon, delta)", or "-" where it says nothing."""
     if block is None or block["delta"] >= 1:
         return "-"
     near_one = block["delta"] > 0.99  # .9999 must not look like 1
@@ -200,7 +201,8 @@ def sweep_table(rows):
     return "\n".join(line.rstrip() for line in [lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _line(item):
+def card_line(item):
+    """A name and its text as wrapped lines of a card."""
     name, text = item
     return textwrap.fill(
         text,

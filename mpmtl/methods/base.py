@@ -157,7 +157,7 @@ class NoisyRelease:
     Attributes
     ----------
     draws : list of ndarray
-        Standard noise of each round, (d, d) or (d,).
+        Standard noise of each round, (d, d) or (d,); with B in front if every one has its own.
     scale : ndarray, shape (B, T)
         K^2 times the mechanism's scale.
     shift : float
@@ -174,8 +174,8 @@ class NoisyRelease:
     def __call__(self, t, Sigma):
         E, scale = self.draws[t - 1], self.scale[: len(Sigma), t - 1]
         self.trace.append((float(scale[0] * np.linalg.norm(E)), float(np.linalg.norm(Sigma[0]))))
-        shifted = E + self.shift * (np.eye(len(E)) if E.ndim == 2 else 1.0)
-        return Sigma + scale.reshape(-1, *[1] * E.ndim) * shifted
+        shifted = E + self.shift * (np.eye(E.shape[-1]) if Sigma.ndim == 3 else 1.0)
+        return Sigma + scale.reshape(-1, *[1] * (Sigma.ndim - 1)) * shifted
 
 
 def rounds_up_to(tuning, most):

@@ -134,21 +134,28 @@ class Proximal(Method):
         while block := list(islice(blocks, BLOCK)):
             yield from self._fit_block(datafit, W0, candidates, block, budget, shared, log)
 
-    def _shared(self, datafit, n_rounds, budget, rng):
+    def trajectories(self, datafit, W0, candidate, budget, rng, size):
+        """Yield the models after each round of `size` fits, each with noise of its own.
+
+        Shape (size, m, d); what an audit needs many of.
+        """
+        shared = self._shared(datafit, candidate.n_rounds, budget, rng, (size,))
+        return self._run(datafit, W0, [candidate] * size, budget, shared, None)
+
+    def _shared(self, datafit, n_rounds, budget, rng, size=()):
         """Noise draws and the Lipschitz constant, the same for all candidates of a fit."""
         draws, sample_draws = [], []
         if self.private:
             mechanism, d = budget.mechanism, datafit.shape[1]
-            draws = [mechanism.draw(rng, d, self.view) for _ in range(n_rounds)]
+            draws = [mechanism.draw(rng, d, self.view, size) for _ in range(n_rounds)]
         if self.instance_epsilon is not None:
-            sample_draws = [sphere_noise(rng, datafit.shape) for _ in range(n_rounds)]
+            sample_draws = [sphere_noise(rng, (*size, *datafit.shape)) for _ in range(n_rounds)]
         lipschitz = 1 / self.eta if self.eta else self.parts * datafit.lipschitz()
         return draws, sample_draws, lipschitz
 
-    def _fit_block(self, datafit, W0, candidates, block, budget, shared, log):
-        draws, sample_draws, lipschitz = shared
-        heads, groups = [candidates[head] for head, _ in block], [group for _, group in block]
-        rounds = Rounds(
+    def rounds(self, heads, lipschitz):
+        """Settings of the rounds of the candidates that run together."""
+        return Rounds(
             lam=np.array([c.lam for c in heads]),
             n_rounds=np.array([c.n_rounds for c in heads]),
             accelerated=np.array([c.accelerated for c in heads]),
@@ -158,6 +165,23 @@ class Proximal(Method):
             lipschitz=lipschitz,
             ridge=np.array([self._ridge(c) for c in heads]),
         )
+
+    def _fit_block(self, datafit, W0, candidates, block, budget, shared, log):
+        heads, groups = [candidates[head] for head, _ in block], [group for _, group in block]
+        done = {}
+        for b, group in enumerate(groups):
+            for index in group:
+                done.setdefault(candidates[index].n_rounds, []).append((index, b))
+        steps = self._run(datafit, W0, heads, budget, shared, log)
+        for t, W_hat in enumerate(steps, start=1):
+            if t in done:
+                indices, rows = zip(*done[t], strict=True)
+                yield np.array(indices), W_hat[list(rows)]
+
+    def _run(self, datafit, W0, heads, budget, shared, log):
+        """Models after each round, for the candidates that run together, from their settings."""
+        draws, sample_draws, lipschitz = shared
+        rounds = self.rounds(heads, lipschitz)
         release = None
         if self.private:
             scale = np.zeros((len(heads), heads[0].n_rounds))
@@ -170,15 +194,7 @@ class Proximal(Method):
         perturb = None
         if self.instance_epsilon is not None:
             perturb = SampleNoise(heads, self.instance_epsilon, sample_draws)
-        done = {}
-        for b, group in enumerate(groups):
-            for index in group:
-                done.setdefault(candidates[index].n_rounds, []).append((index, b))
-        steps = self._steps(datafit, W0, heads, rounds, release, perturb, log)
-        for t, W_hat in enumerate(steps, start=1):
-            if t in done:
-                indices, rows = zip(*done[t], strict=True)
-                yield np.array(indices), W_hat[list(rows)]
+        return self._steps(datafit, W0, heads, rounds, release, perturb, log)
 
     def _ridge(self, candidate):
         """Ridge penalty of a candidate besides its norm."""

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import bisect
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, expit, ndtr
 
 from mpmtl.errors import require
 
@@ -51,6 +51,70 @@ def composition_bound(eps_t, delta):
     return min(total, drift + float(np.sqrt(2 * squares * log_term)))
 
 
+CELLS = 20_000  # grid cells of all budgets together, where they differ
+
+
+def optimal_delta(eps_t, epsilon):
+    r"""Exact delta at epsilon of any adaptive composition of pure eps_t-DP rounds.
+
+    .. math:: \delta = E\bigl[(1 - e^{\epsilon - L})_+\bigr], \quad
+        L = \sum_t \pm\epsilon_t, \; P(+\epsilon_t) = \frac{e^{\epsilon_t}}{1 + e^{\epsilon_t}}
+
+    Every pure eps_t-DP release is a randomised response that was processed further, so nothing is
+    worse than the composed responses and those are attained. The distribution of L is found on a
+    grid. A loss between two grid points is split so that its mass is kept under both neighbours:
+    the split outcome tells more, never less, so the answer is not below the true delta, and it is
+    the true one where all budgets are equal. What summation can lose to rounding is added.
+
+    Parameters
+    ----------
+    eps_t : array_like, shape (T,)
+        Budgets of the rounds, at least 0.
+    epsilon : float
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Kairouz, Oh, Viswanath (2017), Theorem 3.3; Murtagh and Vadhan (2016), Theorem 1.5; the split:
+    Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022).
+    """
+    eps_t = np.asarray(eps_t, dtype=float)
+    require(eps_t.size > 0 and (eps_t >= 0).all(), "eps_t must hold at least one budget, all >= 0")
+    largest = eps_t.max()
+    if epsilon >= eps_t.sum():
+        return 0.0
+    h = largest / (1 if eps_t.min() == largest else max(1, CELLS // len(eps_t)))
+    reach = np.minimum(np.floor(eps_t / h).astype(int), round(largest / h))
+    pmf = np.ones(1)  # of L/h, centred
+    for eps, k in zip(eps_t, reach, strict=True):
+        over = max(eps - k * h, 0.0)  # eps lies between k h and (k + 1) h
+        up, down = expit(eps), expit(-eps)
+        far_up = up * np.expm1(-over) / np.expm1(-h)
+        near_down = down * np.expm1(-max(h - over, 0.0)) / np.expm1(-h)
+        if over == 0:
+            far_up, near_down = 0.0, down
+        wider = np.zeros(len(pmf) + 2 * (k + 1))
+        for step, mass in (
+            (k + 1, far_up),
+            (k, up - far_up),
+            (-k, near_down),
+            (-k - 1, down - near_down),
+        ):
+            begin = k + 1 + step
+            wider[begin : begin + len(pmf)] += max(mass, 0.0) * pmf
+        pmf = wider
+    losses = h * (np.arange(len(pmf)) - len(pmf) // 2)
+    room = epsilon * (1 - 1e-13) - losses
+    lost = -np.expm1(np.minimum(room, 0.0))
+    return float(min(1.0, (lost * pmf).sum() * (1 + 1e-11)))
+
+
+ACCOUNTING = ("bound", "optimal")
+
+
 def round_weights(n_rounds, alpha=0.0, Q=None):
     r"""Weights of the rounds, :math:`t^\alpha` or :math:`Q^{-t}`, scaled to a maximum of 1.
 
@@ -67,11 +131,12 @@ def round_weights(n_rounds, alpha=0.0, Q=None):
     return np.exp(log_weights - log_weights.max())
 
 
-def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
+def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None, accounting="bound"):
     r"""Largest budgets :math:`\epsilon_t = \epsilon_0 t^\alpha` (or :math:`\epsilon_0 Q^{-t}`) with
     :math:`CB(\{\epsilon_t\}, \delta) \le \epsilon`.
 
-    Bisection on eps_0 whose answer is the lower end: the bound is never above `epsilon`.
+    Bisection on eps_0 whose answer is the lower end: the bound is never above `epsilon`. With
+    ``accounting="optimal"`` it is enough that `optimal_delta` is at most delta at epsilon.
 
     Parameters
     ----------
@@ -83,6 +148,8 @@ def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
         Growth over rounds for a convex loss; theory: 0 (basic), 2/5 (accelerated).
     Q : float, optional
         Used instead of alpha when given; theory: Q0^(2/5) (basic), Q0'^(1/5) (accelerated).
+    accounting : {"bound", "optimal"}
+        The paper's CB, or exact composition, which allows larger eps_t for the same budget.
 
     Returns
     -------
@@ -93,23 +160,36 @@ def allocate(epsilon, delta, n_rounds, alpha=0.0, Q=None):
     Section 3.5 of the paper (privacy budget allocation), Theorem 6.
     """
     alpha = 0.0 if Q is not None else alpha
-    return _allocate(float(epsilon), float(delta), int(n_rounds), float(alpha), Q).copy()
+    return _allocate(
+        float(epsilon), float(delta), int(n_rounds), float(alpha), Q, accounting
+    ).copy()
 
 
 @lru_cache(maxsize=4096)
-def _allocate(epsilon, delta, n_rounds, alpha, Q):
+def _allocate(epsilon, delta, n_rounds, alpha, Q, accounting):
     require(epsilon > 0 and np.isfinite(epsilon), f"epsilon = {epsilon} must be finite and above 0")
+    require(accounting in ACCOUNTING, f"accounting = {accounting}: use {' or '.join(ACCOUNTING)}")
     weights = round_weights(n_rounds, alpha, Q)
+    exact = accounting == "optimal" and delta > 0 and n_rounds > 1
+
+    def within(eps_0):
+        if composition_bound(eps_0 * weights, delta) <= epsilon:
+            return True
+        return exact and optimal_delta(eps_0 * weights, epsilon) <= delta
+
     # The plain sum is always allowed; a few units in the last place cover its rounding.
     low = epsilon / weights.sum() * (1 - 8 * np.finfo(float).eps)
+    if exact:  # never less than the bound allows
+        low = _allocate(epsilon, delta, n_rounds, alpha, Q, "bound").max()
     high = 2 * low
-    while composition_bound(high * weights, delta) <= epsilon:
+    while within(high):
         low, high = high, 2 * high
+    width = 1e-9 if exact else 0.0  # relative; a convolution costs more than the last digits
     while True:
         middle = low + (high - low) / 2
-        if not low < middle < high:
+        if not low < middle < high or high - low <= width * low:
             return low * weights
-        if composition_bound(middle * weights, delta) <= epsilon:
+        if within(middle):
             low = middle
         else:
             high = middle

@@ -1,0 +1,220 @@
+"""An audit as a command: settings, folder, card."""
+
+import math
+import sys
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from mpmtl.auditing.audit import default_method, run_audit, sample_counts, subjects_for
+from mpmtl.config import AuditSchema, check_budget, instantiated, resolved
+from mpmtl.errors import require
+from mpmtl.figures.privacy_audit import draw_profile
+from mpmtl.privacy.statements import CAVEATS
+from mpmtl.results import RunFolder
+from mpmtl.terminal import WIDTH, card_line, pair_words
+
+EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
+#: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.
+FEATURES, TASKS = 5, 10
+
+
+@dataclass(frozen=True)
+class AuditRun:
+    """Everything that an audit needs; `settings` is the resolved config."""
+
+    dataset: Any
+    method: Any
+    mechanism: Any
+    epsilon: float
+    delta: float
+    rounds: int
+    samples: int | None
+    attack: Any
+    confidence: float
+    lam: float
+    density: str
+    seed: int
+    results_dir: str
+    data_dir: str
+    overwrite: bool
+    settings: dict = field(repr=False)
+
+    @property
+    def label(self):
+        return f"{self.dataset.name} x {self.method.name}, {self.mechanism.name}"
+
+    @property
+    def folder(self):
+        """Folder below results_dir: audit/dataset/method/privacy/<sizes>/eps-<e>."""
+        sizes = [
+            f"{key}-{getattr(self.dataset, key)}" for key in "dm" if hasattr(self.dataset, key)
+        ]
+        names = (self.dataset.name, self.method.name, self.mechanism.name)
+        return "/".join(
+            ("audit", *names, "_".join([*sizes, f"T-{self.rounds}"]), f"eps-{self.epsilon:g}")
+        )
+
+
+def build_audit(cfg):
+    """Instantiate and check a composed config.
+
+    Raises
+    ------
+    InputError
+        One line for whatever is wrong with the settings.
+    """
+    settings, recorded = resolved(cfg, AuditSchema, ("dataset", "privacy"))
+    sizes = {"d": settings.pop("d"), "m": settings.pop("m")}
+    synthetic = {f.name for f in fields(AuditSchema)} & settings["dataset"].keys()
+    for key, value in sizes.items():
+        require(
+            value is None or key in synthetic,
+            f"{key} = {value}: dataset={cfg.dataset._target_.split('.')[-1]} has a size of its own",
+        )
+        least = 1 if key == "d" else 2
+        require(
+            value is None or (isinstance(value, int) and value >= least),
+            f"{key} = {value} must be a whole number of at least {least}",
+        )
+    if "d" in synthetic:
+        d = sizes["d"] or FEATURES
+        settings["dataset"] |= {"d": d, "m": sizes["m"] or max(TASKS, d + 5)}
+    dataset = instantiated("dataset", settings.pop("dataset"))
+    mechanism = instantiated("privacy", settings.pop("privacy"))
+    method = settings.pop("method")
+    method = instantiated("method", method) if method else default_method(mechanism)
+    require(method.private, f"method={method.name} is not private: there is nothing to audit")
+    m = getattr(dataset, "m", None)
+    if settings["delta"] == "auto":
+        require(m is not None, "delta = auto needs synthetic data here: set delta to a number")
+        settings["delta"] = 1 / (m * math.log(m))
+    check_budget(method, mechanism, settings["epsilon"], settings["delta"])
+    require(settings["seed"] >= 0, f"seed = {settings['seed']} must be at least 0")
+    if settings["samples"] == "auto":
+        settings["samples"] = None
+    recorded |= {"delta": settings["delta"]}
+    for key in EXECUTION_KEYS:
+        recorded.pop(key)
+    return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
+
+
+def execute_audit(run, out=None, explained=()):
+    """Carry out an audit and print its plan and its card.
+
+    Returns
+    -------
+    dict
+        Row of a sweep's table, with the codes of the caveats.
+    """
+    out = out or sys.stdout
+    path = Path(run.results_dir) / run.folder
+    with RunFolder(path, run.settings, run.overwrite) as folder:
+        if 0 in folder.records:
+            print(f"{run.label}: already done with these settings", file=out)
+            found = folder.records[0]["audit"]
+        else:
+            data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
+            subjects, statement = subjects_for(
+                run.mechanism,
+                run.epsilon,
+                run.delta,
+                run.method,
+                data,
+                n_rounds=run.rounds,
+                lam=run.lam,
+                density=run.density,
+                seed=run.seed,
+            )
+            counts = sample_counts(subjects, run.attack, run.samples)
+            print(plan_line(run, counts), file=out, flush=True)
+            found = run_audit(
+                subjects, statement, run.samples, run.confidence, run.attack, run.seed, True
+            ).as_dict()
+            folder.append({"replicate": 0, "audit": found})
+        folder.write_manifest(
+            "complete", privacy=found["privacy"], verdicts=found["verdicts"], seed=run.seed
+        )
+        folder.write_table("bounds", found["rows"])
+        with folder.explained():
+            draw_profile(found, f"{run.label}", path / "profile")
+        print(card(run, found, path, explained), file=out, flush=True)
+    return summary_row(run, found)
+
+
+def plan_line(run, counts):
+    """What the audit will do."""
+    parts = [f"{name}: {pairs} pairs x {n} samples of each input" for name, pairs, n in counts]
+    return f"audit of {run.label}, eps = {run.epsilon:g}: {'; '.join(parts)}"
+
+
+def _measured(verdict):
+    where, _, pair = verdict["pair"].partition(": ")
+    return (
+        f"delta >= {verdict['measured']:.3g} at epsilon = {verdict['epsilon']:.4g} "
+        f"({verdict['attack'].removeprefix('view_')} attack on the {where}, {pair})"
+    )
+
+
+def card(run, found, path, explained=()):
+    """Claimed, proved, measured lower bound and verdict of each guarantee; caveats; files."""
+    statement = found["privacy"]
+    lines = []
+    if any(name != "instance" for name in found["verdicts"]):
+        lines.append(("unit", f"a {statement['unit']}; neighbours {statement['relation']}"))
+    for name in ("claimed", "proved", "instance"):
+        verdict = found["verdicts"].get(name)
+        if verdict is None:
+            if name != "instance":
+                lines.append((name, "nothing"))
+            continue
+        basis = verdict["basis"]
+        lines += [
+            (name, f"{pair_words(verdict)}: {basis}"),
+            ("measured", _measured(verdict)),
+            ("verdict", f"{verdict['verdict']} (the {name} guarantee)"),
+        ]
+    best = {}
+    for row in found["rows"]:
+        if row["guarantee"] == found["rows"][0]["guarantee"]:
+            best[row["attack"]] = max(best.get(row["attack"], 0.0), row["delta_bound"])
+    words = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in sorted(best.items())]
+    lines.append(("attacks", f"largest bound of each, one at a time: {', '.join(words)}"))
+    lines += [("note", note) for note in statement["notes"]]
+    counts = " or ".join(str(n) for n in sorted({row["n"] for row in found["rows"]}))
+    lines.append(
+        (
+            "confidence",
+            f"{found['confidence']:g} for each verdict; {counts} samples of each input choose the "
+            f"attack, as many others give the bound; seed {found['seed']}. Not refuted is no "
+            "proof: another attack may do better",
+        )
+    )
+    codes = [code for code in statement["caveats"] if code not in explained]
+    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in codes]
+    known = [code for code in statement["caveats"] if code in explained]
+    if known:
+        lines.append(("caveats", f"{', '.join(known)} (explained above)"))
+    lines.append(("files", str(path)))
+    title = f"audit of {run.label}, eps = {run.epsilon:g}"
+    return "\n".join([title, "-" * min(len(title), WIDTH), *map(card_line, lines)])
+
+
+def summary_row(run, found):
+    """One line of the table that ends a sweep."""
+    row = {
+        "dataset": run.dataset.name,
+        "method": run.method.name,
+        "privacy": run.mechanism.name,
+        "eps": f"{run.epsilon:g}",
+    }
+    for name in ("claimed", "proved", "instance"):
+        verdict = found["verdicts"].get(name)
+        if name == "instance" and verdict is None:
+            continue
+        row[name] = pair_words(verdict)
+        row[f"verdict on {name}"] = "-"
+        if verdict:
+            row[f"verdict on {name}"] = f"{verdict['verdict']} (>= {verdict['measured']:.3g})"
+    row["caveats"] = found["privacy"]["caveats"]
+    return row

@@ -1,0 +1,1 @@
+"""Figures: each is drawn from a table that is saved beside it."""

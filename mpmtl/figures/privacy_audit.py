@@ -1,0 +1,116 @@
+"""What audits measured, over epsilon."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mpmtl.errors import ResultsError
+from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.terminal import pair_words
+
+
+def draw_profile(found, title, path):
+    """One audit: the measured lower bound on delta over epsilon, and the guarantees as points.
+
+    Parameters
+    ----------
+    found : dict
+        `Audit.as_dict()`.
+    title : str
+    path : Path
+        Without suffix; PNG, PDF and CSV are written.
+    """
+    table = pd.DataFrame(found["profile"])
+    confidence = f"{100 * found['confidence']:g} %"
+    with figure(path, table) as ax:
+        for k, (unit, rows) in enumerate(table[table.epsilon > 0].groupby("unit", sort=False)):
+            label = f"measured lower bound, per {unit}\n({confidence} at each epsilon)"
+            ax.plot(rows.epsilon, rows.delta_bound, color=COLOURS[k], label=label)
+            ax.fill_between(rows.epsilon, 0, rows.delta_bound, color=COLOURS[k], alpha=0.15, lw=0)
+        for k, (name, verdict) in enumerate(found["verdicts"].items()):
+            ax.plot(
+                verdict["epsilon"],
+                verdict["delta"],
+                linestyle="none",
+                marker=MARKERS[k + 1],
+                color=COLOURS[k + 1],
+                label=f"{name} {pair_words(verdict)}: {verdict['verdict']}",
+                clip_on=False,
+                zorder=3,
+            )
+        ax.set_xscale("log")
+        top = max(table.delta_bound.max(), *(v["delta"] for v in found["verdicts"].values()), 0.01)
+        ax.set_ylim(0, 1.15 * top)
+        ax.set_xlabel("epsilon (one task, all rounds)")
+        ax.set_ylabel("delta")
+        ax.set_title(title)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28))
+
+
+def collect(root):
+    """One row for each audit below a folder: what was stated and what was measured.
+
+    Raises
+    ------
+    ResultsError
+        If there is none.
+    """
+    rows = []
+    for path in sorted(Path(root).rglob("audit/**/manifest.json")):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        parts = path.parts[path.parts.index("audit") + 1 :]
+        for name, verdict in manifest.get("verdicts", {}).items():
+            keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
+            rows.append(
+                {
+                    "dataset": parts[0],
+                    "method": parts[1],
+                    "privacy": parts[2],
+                    "sizes": parts[3],
+                    "stated_epsilon": manifest["settings"]["epsilon"],
+                    "confidence": manifest["settings"]["confidence"],
+                    "guarantee": name,
+                    **{key: verdict[key] for key in keys},
+                }
+            )
+    if not rows:
+        raise ResultsError(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
+    return pd.DataFrame(rows)
+
+
+def draw_over_epsilon(table, path):
+    """Measured lower bound on delta at the stated epsilon, a line for each mechanism and method.
+
+    With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly.
+    """
+    stated = table[np.isclose(table.epsilon, table.stated_epsilon)]
+    stated = stated.sort_values("guarantee").drop_duplicates(
+        ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
+    )
+    groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
+    with figure(path, stated, height=3.6) as ax:
+        eps = np.geomspace(stated.epsilon.min(), stated.epsilon.max(), 200)
+        ax.plot(eps, -np.expm1(-eps), color="0.75", lw=4, label="1 - exp(-epsilon)")
+        for k, ((privacy, method), rows) in enumerate(groups):
+            rows = rows.sort_values("epsilon")
+            ax.plot(
+                rows.epsilon,
+                rows.measured,
+                color=COLOURS[k % len(COLOURS)],
+                marker=MARKERS[k % len(MARKERS)],
+                label=f"{privacy}, {method}, {rows.guarantee.iloc[0]}",
+                markerfacecolor="none",
+                markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
+                lw=1,
+                clip_on=False,
+            )
+        delta = stated.drop_duplicates("epsilon").sort_values("epsilon")
+        ax.plot(delta.epsilon, delta.delta, ":", color="0.2", label="stated delta")
+        ax.set_xscale("log")
+        ax.set_yscale("symlog", linthresh=1e-4)
+        ax.set_ylim(0, 1)
+        ax.set_xlabel("stated epsilon (one task, all rounds)")
+        ax.set_ylabel(f"delta, {100 * stated.confidence.min():g} % lower bound")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, columnspacing=1)

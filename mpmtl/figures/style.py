@@ -1,0 +1,57 @@
+"""How all figures look: width of a column, colours that colour-blind readers can tell apart."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+COLUMN = 3.5  # inches
+#: Okabe and Ito's colours, in the order in which lines take them.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 6.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text
+}
+
+
+@contextmanager
+def figure(path, table, width=COLUMN, height=2.6, **subplots):
+    """Draw a figure and save it as PNG and PDF, with the CSV behind it.
+
+    Parameters
+    ----------
+    path : Path
+        Without suffix.
+    table : DataFrame or list of dict
+        What is drawn.
+    width, height : float
+        Inches.
+    **subplots
+        For `Figure.subplots`.
+
+    Yields
+    ------
+    Axes, or an array of them
+    """
+    path = Path(path)
+    with mpl.rc_context(STYLE):
+        drawn = Figure(figsize=(width, height), layout="constrained")
+        yield drawn.subplots(**subplots)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})
+        drawn.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    pd.DataFrame(table).to_csv(path.with_suffix(".csv"), index=False)

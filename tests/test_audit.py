@@ -1,0 +1,381 @@
+"""The audit: its statistics, its power, what it refutes and what it does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from mpmtl import Gaussian, InputError, Laplace, TwoSidedWishart, Wishart, audit, gaussian_mu
+from mpmtl.auditing.audit import _others, candidate_of, inputs_from, run_audit, subjects_for
+from mpmtl.auditing.bounds import Trial, delta_bound, lower_limit, search, upper_limit
+from mpmtl.auditing.subjects import ProximalView, Releases, SampleReleases, neighbours
+from mpmtl.methods import (
+    Average,
+    Budget,
+    Decomposed,
+    MeanRegularised,
+    PrivateModels,
+    PrivateRelations,
+    Proximal,
+    SharedRepresentation,
+)
+from mpmtl.privacy.mechanisms import OutputPerturbation, wishart_diagonal_delta
+from mpmtl.privacy.statements import Guarantee
+
+LR = Proximal("lr", "trace", private=True)
+GS = Proximal("gs", "l21", private=True)
+DELTA = 5.4e-4
+
+
+# the statistics
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 50), (1, 50), (23, 50), (50, 50), (10, 100_000)])
+def test_limits_are_clopper_and_pearsons(hits, n):
+    known = stats.binomtest(hits, n).proportion_ci(confidence_level=0.98, method="exact")
+    assert lower_limit(hits, n, 0.99) == pytest.approx(known.low, abs=1e-12)
+    assert upper_limit(hits, n, 0.99) == pytest.approx(known.high, abs=1e-12)
+
+
+def test_bound_is_below_the_estimate_and_grows_to_it():
+    estimates = 0.3 - np.exp(0.5) * 0.1
+    bounds = [delta_bound(0.3 * n, 0.1 * n, n, 0.5, 0.99) for n in (100, 10_000, 10_000_000)]
+    assert bounds[0] < bounds[1] < bounds[2] < estimates
+    assert bounds[2] == pytest.approx(estimates, abs=2e-3)
+    assert delta_bound(50, 50, 100, 1e40, 0.99) == 0
+
+
+def normal_trials(rng, n, shift, below=False):
+    samples = [np.sort(rng.standard_normal(n) + s) for s in (shift, 0, shift, 0)]
+    if below:
+        samples = [-x[::-1] for x in samples]
+    return [Trial("normal", "likelihood", *samples, below=below)]
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_search_finds_the_profile_of_a_normal_shift(below, rng):
+    """mu-GDP exactly: the bound at eps is at most 1 % below the known delta."""
+    mu, eps = 1.0, 0.5
+    known = stats.norm.cdf(mu / 2 - eps / mu) - np.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu)
+    (row,) = search(normal_trials(rng, 400_000, mu, below), eps, 0.99)
+    assert 0.97 * known < row["delta_bound"] < known
+
+
+def exact_gaussian(delta, pairs=1, d=2):
+    """Release of the full covariance whose worst pair has exactly this delta at epsilon = 1."""
+    scale = 1 / np.array([gaussian_mu(1.0, delta)])
+    chosen = {f"pair {k}": (np.eye(d)[0], np.eye(d)[1]) for k in range(pairs)}
+    return Releases(Gaussian(), "full", scale, {"proved": Guarantee(1.0, delta, "exact")}, chosen)
+
+
+def test_type_one_error_of_an_exactly_calibrated_mechanism():
+    """Four pairs, two directions and several attacks, all at the limit of the guarantee: 150 audits
+    at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
+    refuted = 0
+    for seed in range(150):
+        found = run_audit(
+            [exact_gaussian(0.05, pairs=4)], None, 600, 0.99, "all", seed, profile=False
+        )
+        refuted += found.verdicts["proved"].refuted
+    assert refuted <= stats.binom.ppf(0.999, 150, 0.01)
+
+
+def test_choosing_and_measuring_on_the_same_samples_would_be_wrong(rng):
+    """Why there are two halves: without them the best of many attacks is too good."""
+    n, many, wrong, right = 400, 100, 0, 0
+    for _ in range(30):
+        trials = []
+        for _ in range(many):
+            first, first_other, second, second_other = np.sort(rng.random((4, n)))
+            halves = {False: (first, first_other, second, second_other)}
+            halves[True] = (first, first_other, first, first_other)
+            trials.append({same: Trial("", "", *h) for same, h in halves.items()})
+        wrong += search([t[True] for t in trials], 0.0, 0.9)[0]["delta_bound"] > 0
+        right += search([t[False] for t in trials], 0.0, 0.9)[0]["delta_bound"] > 0
+    assert right <= stats.binom.ppf(0.999, 30, 0.1)
+    assert wrong > right
+
+
+def test_a_statistic_with_more_features_than_samples_does_not_hide_the_others():
+    """It separates what it was fitted to perfectly, so it must not choose with the same samples."""
+    kept = {"claimed": Guarantee(1.0, DELTA, "false")}
+    d = 19  # 190 features, a third of 200 samples to learn from
+    pairs = {"zero / full": (np.zeros(d), np.eye(d)[0])}
+    subject = Releases(Wishart(), "full", np.array([0.5]), kept, pairs)
+    found = run_audit([subject], None, 400, 0.99, "all", 0, profile=False)
+    assert found.verdicts["claimed"].attack in ("support", "likelihood")
+    assert found.verdicts["claimed"].refuted
+
+
+def test_a_seed_gives_the_same_audit_and_another_seed_another_one():
+    rows = [audit(Wishart(), 1.0, DELTA, samples=400, seed=s).rows for s in (3, 3, 4)]
+    assert rows[0] == rows[1]
+    assert rows[0] != rows[2]
+
+
+# densities and draws
+
+
+def test_log_densities_agree_with_scipy(rng):
+    d = 3
+    E = Wishart().draw(rng, d, "full", (20,))
+    known = stats.wishart(d + 1, np.eye(d)).logpdf(np.moveaxis(E, 0, -1))
+    np.testing.assert_allclose(np.diff(Wishart().log_density(E, d, "full")), np.diff(known))
+    x = rng.chisquare(4, (20, d))
+    known = stats.chi2(d + 1).logpdf(x).sum(axis=1)
+    np.testing.assert_allclose(np.diff(Wishart().log_density(x, d, "diagonal")), np.diff(known))
+    x = rng.standard_normal((20, d))
+    known = stats.norm(scale=np.sqrt(2)).logpdf(x).sum(axis=1)
+    np.testing.assert_allclose(np.diff(Gaussian().log_density(x, d, "diagonal")), np.diff(known))
+    known = stats.laplace.logpdf(x).sum(axis=1)
+    np.testing.assert_allclose(np.diff(Laplace().log_density(x, d, "diagonal")), np.diff(known))
+    S = (E + rng.standard_normal((20, 1, 1))) / 2
+    rows, cols = np.triu_indices(d)
+    spread = np.where(rows == cols, np.sqrt(2), 1)
+    known = stats.norm(scale=spread).logpdf(S[:, rows, cols]).sum(axis=1)
+    np.testing.assert_allclose(np.diff(Gaussian().log_density(S, d, "full")), np.diff(known))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_two_sided_density_is_the_convolution(d):
+    noise = stats.chi2(d + 1)
+
+    def density(x):
+        return integrate.quad(lambda a: noise.pdf(a + abs(x)) * noise.pdf(a), 0, 200, limit=300)[0]
+
+    x = np.array([[0.3], [-2.0], [7.0]])
+    known = np.log([density(v) for v in x[:, 0]])
+    found = np.array([TwoSidedWishart().log_density(v, d, "diagonal") for v in x])
+    np.testing.assert_allclose(np.diff(found), np.diff(known), rtol=1e-6)
+
+
+def test_one_sided_noise_is_impossible_outside_its_support():
+    outside = np.array([np.diag([1.0, -0.1]), np.diag([1.0, 0.1])])
+    assert list(np.isneginf(Wishart().log_density(outside, 2, "full"))) == [True, False]
+    entries = np.array([[1.0, -0.1], [1.0, 0.1]])
+    assert list(np.isneginf(Wishart().log_density(entries, 2, "diagonal"))) == [True, False]
+
+
+@pytest.mark.parametrize("mech", [Wishart(), TwoSidedWishart(), Gaussian(), Laplace()])
+@pytest.mark.parametrize("view", ["full", "diagonal"])
+def test_batches_of_noise_are_distributed_like_single_draws(mech, view):
+    """Two-sample Kolmogorov-Smirnov test of an entry and of the sum (error probability 1e-4)."""
+    if view not in mech.views:
+        return
+    d, rng = 3, np.random.default_rng(8)
+    batch = mech.draw(rng, d, view, (4000,))
+    single = np.array([mech.draw(rng, d, view) for _ in range(4000)])
+    assert batch.shape == single.shape
+    for statistic in (
+        lambda E: E.reshape(len(E), -1)[:, 1],
+        lambda E: E.reshape(len(E), -1).sum(1),
+    ):
+        assert stats.ks_2samp(statistic(batch), statistic(single)).pvalue > 1e-4
+
+
+# the view, through the method's own code
+
+
+def view_of(method, mechanism, n_rounds, d=4, m=9):
+    inputs = inputs_from(_others(d, m, 0), method)
+    candidate = candidate_of(method, inputs, n_rounds, 0.01)
+    budget = Budget(mechanism, 1.0, DELTA)
+    return ProximalView(method, candidate, budget, inputs, {}, {})
+
+
+@pytest.mark.parametrize("method", [LR, GS, replace(LR, clip="covariance")])
+def test_the_view_is_what_the_method_fits(method):
+    """One repetition has the numbers of `fit` with the same random stream."""
+    view = view_of(method, Wishart(), 3)
+    w = np.array([0.5, -2.0, 0.1, 0.3])
+    seen = view.observe(w, np.random.default_rng(1), 1)
+    datafit, start = view.inputs.with_models(w)
+    rng = np.random.default_rng(1)
+    ((_, W),) = method.fit(datafit, start, [view.candidate], view.budget, rng)
+    np.testing.assert_allclose(seen[0, -1], W[0][:-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", [LR, GS, replace(LR, clip="covariance")])
+@pytest.mark.parametrize("mechanism", [Wishart(), Wishart(shift=0.5)])
+def test_colluding_tasks_recover_the_noise_of_every_round(method, mechanism):
+    """Under the true hypothesis the replay finds the very noise that was drawn."""
+    view, w, n = view_of(method, mechanism, 3), np.array([0.5, -2.0, 0.1, 0.3]), 5
+    seen = view.observe(w, np.random.default_rng(2), n)
+    residuals = view.residuals(seen, (w, np.zeros(4)))
+    rng = np.random.default_rng(2)
+    drawn = np.stack([mechanism.draw(rng, 4, method.view, (n,)) for _ in range(3)], axis=1)
+    np.testing.assert_allclose(residuals[0], drawn, atol=1e-6 * np.abs(drawn).max())
+    assert np.abs(residuals[1] - drawn).max() > 1e-2
+
+
+def test_a_view_needs_as_many_other_tasks_as_features():
+    few = view_of(LR, Wishart(), 1, d=4, m=4)
+    assert "view_support" not in few.attacks
+    with pytest.raises(InputError, match="span all features"):
+        audit(Wishart(), 1.0, d=4, m=4, samples=400, attack="view")
+
+
+def test_neighbours_keep_to_the_ball():
+    for name, pair in neighbours(4, 2.0, np.random.default_rng(0), far=True).items():
+        norms = [np.linalg.norm(w) for w in pair]
+        assert max(norms) <= 2 * (1 + 1e-12) or name == "zero / far"
+    assert set(neighbours(1, 1.0, np.random.default_rng(0))) >= {"zero / full", "opposite"}
+
+
+# what is refuted
+
+
+def verdicts(found):
+    return {name: str(verdict) for name, verdict in found.verdicts.items()}
+
+
+@pytest.mark.parametrize("d", [1, 5])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("attack", ["support", "view"])
+def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):
+    """Measured 1 - e^-eps to within 15 %, and never above (error probability 0.01 each)."""
+    found = audit(Wishart(), epsilon, DELTA, d=d, samples=8000, attack=attack)
+    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+    assert 0.85 < found.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
+
+
+@pytest.mark.parametrize("accounting", ["bound", "optimal"])
+def test_wishart_is_refuted_over_rounds(accounting):
+    mechanism = Wishart(accounting=accounting)
+    found = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
+    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+    assert found.verdicts["claimed"].measured > 0.4
+
+
+def test_wishart_on_the_diagonal_agrees_with_the_exact_profile():
+    """d = 5, eps = 1: the pair is K e_1 against K e_2, delta = .18."""
+    found = audit(Wishart(), 1.0, DELTA, method=GS, samples=100_000, attack="likelihood")
+    known = wishart_diagonal_delta(1.0, 5)
+    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+    assert found.verdicts["claimed"].pair.startswith("release: orthogonal")
+    assert 0.9 * known < found.verdicts["claimed"].measured < known
+
+
+def quieter(mechanism, factor=0.5):
+    """The same mechanism with half of its noise: what an audit must find."""
+
+    class Quieter(type(mechanism)):
+        def scale(self, budgets):
+            return factor * super().scale(budgets)
+
+    return Quieter()
+
+
+def release_audit(mechanism, epsilon, samples, attack="all"):
+    subjects, statement = subjects_for(mechanism, epsilon, DELTA, None, _others(5, 10, 0))
+    release = [s for s in subjects if s.name == "release"]
+    return run_audit(release, statement, samples, 0.99, attack, 0, profile=False)
+
+
+@pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
+def test_proved_mechanisms_are_not_refuted(mechanism):
+    found = audit(mechanism, 1.0, DELTA, samples=1500, n_rounds=2)
+    assert verdicts(found) == {"proved": "not refuted"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsilon):
+    assert verdicts(release_audit(mechanism, epsilon, 1_000_000)) == {"proved": "not refuted"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "samples"),
+    [
+        (Gaussian(), 40_000),
+        (Laplace(), 10_000),
+        pytest.param(TwoSidedWishart(), 150_000, marks=pytest.mark.slow),
+    ],
+)
+def test_half_of_the_noise_is_refuted(mechanism, samples):
+    """The audit has power: eps = 1, d = 5."""
+    found = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
+    assert verdicts(found) == {"proved": "refuted"}
+
+
+METHODS = {
+    "rl wishart": (Wishart(), PrivateRelations("rl"), {"claimed": "refuted"}),
+    "rl gaussian": (Gaussian(), PrivateRelations("rl"), {"proved": "not refuted"}),
+    "mr_mtl": (Gaussian(), MeanRegularised("mr_mtl"), {"proved": "not refuted"}),
+    "fedrep": (Gaussian(), SharedRepresentation("fedrep"), {"proved": "not refuted"}),
+    "dp_mtrl": (OutputPerturbation(), PrivateModels("dp_mtrl"), {"claimed": "refuted"}),
+    "dp_aggr": (OutputPerturbation(), Average("dp_aggr", True), {"claimed": "refuted"}),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_are_fitted_anew_each_time(name):
+    mechanism, method, expected = METHODS[name]
+    found = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
+    assert verdicts(found) == expected
+
+
+def test_a_method_with_a_quarter_of_its_noise_is_refuted():
+    """The fitted attacks have power."""
+    method = MeanRegularised("mr_mtl")
+    subjects, _ = subjects_for(quieter(Gaussian(), 0.25), 1.0, DELTA, method, _others(5, 10, 0))
+    found = run_audit(subjects, None, 1000, 0.99, "fitted", 0, profile=False)
+    assert verdicts(found) == {"proved": "refuted"}
+
+
+def test_the_decomposed_method_is_audited_by_its_release():
+    method = Decomposed("lr_sp", "trace", private=True, init="split")
+    found = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
+    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+
+
+@pytest.mark.parametrize(
+    ("density", "verdict"), [("corrected", "not refuted"), ("paper", "refuted")]
+)
+def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, verdict):
+    """And its models are protected by the Gaussian release either way."""
+    method = replace(LR, instance_protection={"epsilon": 1.0})
+    found = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
+    assert verdicts(found) == {"proved": "not refuted", "instance": verdict}
+
+
+def test_the_corrected_density_is_tight_for_opposite_models():
+    """For d = 1 the noise is Laplace of scale 2K/eps: at eps/2 delta is 1 - e^(-eps/4)."""
+    candidate = candidate_of(LR, inputs_from(_others(1, 4, 0), LR), 1, 0.01)
+    kept = {"instance": Guarantee(0.5, 0.0, "half of it")}
+    pairs = {"opposite": (np.array([1.0]), np.array([-1.0]))}
+    subject = SampleReleases(candidate, 1.0, kept, pairs)
+    found = run_audit([subject], None, 100_000, 0.99, "likelihood", 0)
+    known = -np.expm1(-0.25)  # Laplace shifted by 2K: 1 - exp((0.5 - 1)/2)
+    assert 0.95 * known < found.verdicts["instance"].measured < known
+
+
+@pytest.mark.parametrize("method", [LR, GS])
+@pytest.mark.parametrize(
+    "options", [{"epsilon": 1e40}, {"lam": 0.0}, {"lam": 1e6}, {"d": 1, "m": 2}]
+)
+def test_extreme_settings_neither_fail_nor_refute_what_is_proved(options, method):
+    found = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
+    assert verdicts(found).get("proved", "not refuted") == "not refuted"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 10}, "samples = 10"),
+        ({"confidence": 1.0}, "confidence = 1.0"),
+        ({"attack": "guess"}, "attack = guess"),
+        ({"d": 0}, "d = 0"),
+        ({"m": 1}, "m = 1"),
+        ({"n_rounds": 0}, "rounds = 0"),
+        ({"lam": -1.0}, "lam = -1.0"),
+        ({"density": "other"}, "density = other"),
+        ({"method": Average("aggr", False)}, "method=aggr is not private"),
+        ({"method": MeanRegularised("mr_mtl")}, "privacy=wishart does not fit"),
+    ],
+)
+def test_impossible_audits_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        audit(Wishart(), 1.0, DELTA, **options)
