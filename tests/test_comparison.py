@@ -6,6 +6,7 @@ import pytest
 
 from mpmtl.comparison import compare, gap_recovered, read_replicates
 from mpmtl.errors import InputError
+from mpmtl.figures.proved_tradeoff import draw_tradeoff
 
 
 def rows(method, epsilon, values, stl, metric="nmse"):
@@ -57,3 +58,15 @@ def test_without_a_method_free_of_noise_there_is_no_gap():
 def test_an_empty_folder_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no results below"):
         read_replicates(tmp_path)
+
+
+def test_the_figure_is_drawn_with_its_table(tmp_path):
+    stl = [0.9, 0.8]
+    table = pd.DataFrame(
+        [*rows("fl", 1.0, [0.5, 0.6], stl), *rows("fl", 3.0, [0.4, 0.5], stl)]
+        + rows("mtl", np.inf, [0.3, 0.4], stl)
+    )
+    draw_tradeoff(compare(table), tmp_path / "figure")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    drawn = pd.read_csv(tmp_path / "figure.csv")
+    assert list(drawn.R.round(2)) == [0.6, 0.8, 1.0]

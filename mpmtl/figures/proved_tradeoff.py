@@ -3,6 +3,7 @@
 import numpy as np
 
 from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.privacy.mechanisms import MECHANISMS
 
 NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
 
@@ -20,6 +21,8 @@ def draw_tradeoff(table, path):
     datasets = list(table.dataset.unique())
     noisy = table[np.isfinite(table.epsilon)]
     methods = list(noisy.method.unique())
+    stated = {mechanism.name: mechanism.status for mechanism in MECHANISMS}
+    status = {row.method: stated[row.privacy] for row in noisy.itertuples()}
     size = {"width": 2.3 * len(datasets) + 0.4, "height": 2.9, "ncols": len(datasets)}
     with figure(path, table, squeeze=False, **size) as axes:
         for ax, dataset in zip(axes[0], datasets, strict=True):
@@ -39,7 +42,7 @@ def draw_tradeoff(table, path):
                     line.epsilon,
                     line["mean"],
                     marker=MARKERS[k % len(MARKERS)],
-                    label=method,
+                    label=f"{method}, {status[method]}",
                     **look,
                 )
             ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
@@ -52,6 +55,6 @@ def draw_tradeoff(table, path):
             metric = rows.metric.iloc[0]
             ax.set_ylabel(f"{NAMES[metric]}, mean and sd")
             if metric == "nmse":  # failures far above separate tasks would hide the rest
-                ax.set_ylim(top=1.15 * rows.stl.mean())
+                ax.set_ylim(0.95 * rows["mean"].min(), 1.15 * rows.stl.mean())
         handles, labels = axes[0, 0].get_legend_handles_labels()
         axes[0, 0].figure.legend(handles, labels, loc="outside lower center", ncols=5)
