@@ -63,8 +63,11 @@ def test_an_empty_folder_is_one_line(tmp_path):
 def test_the_figure_is_drawn_with_its_table(tmp_path):
     stl = [0.9, 0.8]
     table = pd.DataFrame(
-        [*rows("fl", 1.0, [0.5, 0.6], stl), *rows("fl", 3.0, [0.4, 0.5], stl)]
-        + rows("mtl", np.inf, [0.3, 0.4], stl)
+        [
+            *rows("fl", 1.0, [0.5, 0.6], stl),
+            *rows("fl", 3.0, [0.4, 0.5], stl),
+            *rows("mtl", np.inf, [0.3, 0.4], stl),
+        ]
     )
     draw_tradeoff(compare(table), tmp_path / "figure")
     assert (tmp_path / "figure.png").stat().st_size > 1000
