@@ -204,7 +204,7 @@ class PrivateFeatureLearner(_Learner):
     delta: float = 1e-5
     mechanism: Mechanism = DEFAULT_MECHANISM
     tuning: str = "local"
-    affine: float = 0.1
+    affine: float = 0.15
     rounds: str | int = "auto"
     kind: str = "regression"
     loss_average: bool | None = None

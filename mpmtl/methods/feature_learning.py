@@ -62,7 +62,7 @@ class FeatureLearning(Method):
 
     name: str
     tuning: str = "shared"
-    affine: float = 0.1
+    affine: float = 0.15
     rounds: str | int = "auto"
     vote_share: float = 0.2
     loss_average: bool | None = None
