@@ -40,7 +40,7 @@ def compare(replicates, reference="fl", rng=None):
     -------
     DataFrame
         dataset, method, privacy, epsilon, n, metric, mean, sd, stl (mean on the same replicates),
-        best (method of the best mean without noise), R, R_low, R_high (95 %, bootstrap over the
+        best (method of the best mean without noise, if better than stl), R, R_low, R_high (95 %, bootstrap over the
         replicates that the method and the best one share), difference (method minus reference,
         mean over shared replicates) and p (paired t test, two-sided). Empty where not defined.
     """
@@ -58,7 +58,11 @@ def compare(replicates, reference="fl", rng=None):
         row |= {"metric": metrics[dataset], "mean": values.mean(), "sd": values.std()}
         row["stl"] = stl[key].mean()
         sign = -1 if HIGHER_IS_BETTER[metrics[dataset]] else 1
-        free = [k for k in runs if k[0] == dataset and np.isinf(k[3])]
+        free = [
+            k
+            for k, v in runs.items()
+            if k[0] == dataset and np.isinf(k[3]) and sign * (stl[k] - v).mean() > 0
+        ]
         if free:
             best = min(free, key=lambda k: sign * runs[k].mean())
             row |= {"best": best[1], **_recovered(values, stl[key], runs[best], rng)}

@@ -50,7 +50,9 @@ def test_gaps_and_paired_tests_in_either_direction(rng, metric, sign):
 
 
 def test_without_a_method_free_of_noise_there_is_no_gap():
-    table = pd.DataFrame(rows("fl", 1.0, [0.1, 0.2], [0.3, 0.3]))
+    stl = [0.3, 0.3]
+    separate = rows("stl_local", np.inf, [0.31, 0.32], stl)  # needs no noise, and is no better
+    table = pd.DataFrame([*rows("fl", 1.0, [0.1, 0.2], stl), *separate])
     assert compare(table).R.isna().all()
     assert gap_recovered([1.0], [3.0], [0.0]) == pytest.approx(2 / 3)
 
