@@ -40,9 +40,10 @@ def compare(replicates, reference="fl", rng=None):
     -------
     DataFrame
         dataset, method, privacy, epsilon, n, metric, mean, sd, stl (mean on the same replicates),
-        best (method of the best mean without noise, if better than stl), R, R_low, R_high (95 %, bootstrap over the
-        replicates that the method and the best one share), difference (method minus reference,
-        mean over shared replicates) and p (paired t test, two-sided). Empty where not defined.
+        best (method of the best mean without noise, if better than stl), R, R_low, R_high (95 %,
+        bootstrap over the replicates that the method and the best one share), difference (method
+        minus reference, mean over shared replicates) and p (paired t test, two-sided). Empty where
+        not defined.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     keys = ["dataset", "method", "privacy", "epsilon"]
