@@ -24,6 +24,7 @@ _PUBLIC = {
     "MultiTaskData": "mpmtl.data",
     "SingleTaskLearner": "mpmtl.estimators",
     "MultiTaskLearner": "mpmtl.estimators",
+    "PrivateFeatureLearner": "mpmtl.estimators",
     "PrivateMultiTaskLearner": "mpmtl.estimators",
 }
 __all__ = sorted(_PUBLIC)

@@ -8,7 +8,8 @@ from scipy.special import expit
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import require
-from mpmtl.methods import Budget, Candidate, Proximal
+from mpmtl.methods import Budget, Candidate, FeatureLearning, Proximal
+from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import Gaussian, Mechanism, check_view
 from mpmtl.privacy.statements import warn_caveats
@@ -175,4 +176,48 @@ class PrivateMultiTaskLearner(_Learner):
         start = ridge_path(datafit, [self.ridge])[0]
         ((_, W),) = method.fit(datafit, start, [candidate], budget, rng)
         self.coef_ = W[0].T
+        return self
+
+
+@dataclass
+class PrivateFeatureLearner(_Learner):
+    r"""Private feature learning (`fl`): a prior for all tasks from one noisy second moment.
+
+    Nothing is to be chosen; see `mpmtl.methods.FeatureLearning` and docs/method.md. The unit is a
+    task; neighbours replace one task. What is proved is in `privacy_` after `fit`, which also
+    issues the caveats as `PrivacyCaveat` warnings.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    mechanism : Mechanism
+        `Gaussian` or `TwoSidedWishart` (proved), `NoNoise`.
+    tuning : {"local", "votes", "shared"}
+        "local" and "votes" are covered by the budget; "shared" is better and is not.
+    affine : float
+        Weight of the common mean, between 0 and 1.
+    rounds : "auto" or int
+    kind : {"regression", "binary"}
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    mechanism: Mechanism = DEFAULT_MECHANISM
+    tuning: str = "local"
+    affine: float = 0.15
+    rounds: str | int = "auto"
+    kind: str = "regression"
+    loss_average: bool | None = None
+    lam = 0.0  # a ridge penalty is among what the evidence weighs
+
+    def fit(self, X, y, rng=None):
+        """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
+        rng = np.random.default_rng() if rng is None else rng
+        method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
+        check_view(self.mechanism, method.view)
+        budget = Budget(self.mechanism, self.epsilon, self.delta)
+        datafit = self._datafit(X, y)
+        self.privacy_ = method.state(None, budget, datafit)
+        warn_caveats(self.privacy_.caveats)
+        self.coef_ = method.models(datafit, own_models(datafit)[1], budget, rng).T
         return self

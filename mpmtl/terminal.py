@@ -140,7 +140,8 @@ def card(run, records, path, explained=()):
                 f"up to {left_out.max():.0f} tasks, on whose test part {metric} is not defined",
             )
         )
-    lines.append(("settings", _settings(records)))
+    if settings := _settings(records):
+        lines.append(("settings", settings))
     at_edge = Counter(key for record in records for key in record["edges"])
     for key, count in at_edge.items():
         lines.append(

@@ -4,6 +4,7 @@ from mpmtl.methods.averaging import Average
 from mpmtl.methods.base import NO_BUDGET, Budget, Candidate, FitLog, Scales
 from mpmtl.methods.best import BestOf
 from mpmtl.methods.decomposed import Decomposed
+from mpmtl.methods.feature_learning import FeatureLearning
 from mpmtl.methods.mean_regularised import MeanRegularised
 from mpmtl.methods.proximal import Proximal, theory_rate
 from mpmtl.methods.relationship import PrivateModels, PrivateRelations, TaskRelations
@@ -17,6 +18,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Decomposed",
+    "FeatureLearning",
     "FitLog",
     "MeanRegularised",
     "PrivateModels",

@@ -1,0 +1,60 @@
+"""Accuracy over epsilon for methods with equal budgets, one panel for each data set."""
+
+import numpy as np
+
+from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.privacy.mechanisms import MECHANISMS
+
+NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
+
+
+def draw_tradeoff(table, path):
+    """Mean over replicates with bands of one standard deviation, and methods without noise.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `mpmtl.comparison.compare`.
+    path : Path
+        Without suffix; PNG, PDF and CSV are written.
+    """
+    datasets = list(table.dataset.unique())
+    noisy = table[np.isfinite(table.epsilon)]
+    methods = list(noisy.method.unique())
+    stated = {mechanism.name: mechanism.status for mechanism in MECHANISMS}
+    status = {row.method: stated[row.privacy] for row in noisy.itertuples()}
+    size = {"width": 2.3 * len(datasets) + 0.4, "height": 2.9, "ncols": len(datasets)}
+    with figure(path, table, squeeze=False, **size) as axes:
+        for ax, dataset in zip(axes[0], datasets, strict=True):
+            rows = table[table.dataset == dataset]
+            for k, method in enumerate(methods):
+                line = rows[(rows.method == method) & np.isfinite(rows.epsilon)]
+                look = {"color": COLOURS[k % len(COLOURS)]}
+                ax.fill_between(
+                    line.epsilon,
+                    line["mean"] - line.sd,
+                    line["mean"] + line.sd,
+                    alpha=0.15,
+                    lw=0,
+                    **look,
+                )
+                ax.plot(
+                    line.epsilon,
+                    line["mean"],
+                    marker=MARKERS[k % len(MARKERS)],
+                    label=f"{method}, {status[method]}",
+                    **look,
+                )
+            ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
+            free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
+            for _, row in free.iterrows():
+                ax.axhline(row["mean"], color="0.3", ls=":", lw=0.8, label="best without noise")
+            ax.set_xscale("log")
+            ax.set_title(dataset)
+            ax.set_xlabel("epsilon (one task)")
+            metric = rows.metric.iloc[0]
+            ax.set_ylabel(f"{NAMES[metric]}, mean and sd")
+            if metric == "nmse":  # failures far above separate tasks would hide the rest
+                ax.set_ylim(0.95 * rows["mean"].min(), 1.15 * rows.stl.mean())
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        axes[0, 0].figure.legend(handles, labels, loc="outside lower center", ncols=5)

@@ -1,0 +1,333 @@
+"""`fl`: private feature learning, a prior for the models from one noisy second moment (ours)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from mpmtl.data.tasks import unit_rows
+from mpmtl.datafits import LogisticLoss
+from mpmtl.errors import require
+from mpmtl.methods.base import Candidate, Method
+from mpmtl.privacy.mechanisms import NoNoise
+from mpmtl.privacy.statements import NO_PROTECTION, SEPARATE, PrivacyStatement
+from mpmtl.solvers.gaussian_prior import Path, rows_at
+from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
+from mpmtl.solvers.proximal import clip_norms
+
+GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
+LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
+TEMPER = 16  # a Gaussian likelihood would have 2
+VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
+OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
+NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
+
+
+@dataclass(frozen=True)
+class FeatureLearning(Method):
+    r"""Each task's solution under a Gaussian prior that all tasks learn together, privately.
+
+    Round: every task normalises its model, v_i = w_i/||w_i||; one release of
+    :math:`\sum_i u_i u_i'`, :math:`u_i = (v_i, \sqrt\beta)`, K^2 = 1 + beta, gives the noisy
+    second moment and mean of the v_i; candidate priors N(a mu, tau^2 C) are made from it
+    (`solvers.noisy_covariance.priors`), and every task solves
+
+    .. math:: w_i = \arg\min L_i(w) + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
+
+    exactly (`solvers.gaussian_prior.Path`; logistic loss: one Newton step from its last model).
+    With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
+    and priors with a mean leave that direction free. With several, models are shown less shrunk
+    than they are used; from the second round on v_i is taken about the mean m that is known by
+    then and clipped to r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are
+    pooled with the inverses of their variances.
+
+    Parameters
+    ----------
+    tuning : {"shared", "local", "votes"}
+        Average over priors and gamma by the leave-one-out error over all tasks, outside the
+        budget; by each task's own evidence, which costs nothing; or one prior chosen by the
+        exponential mechanism from the tasks' clipped evidence, and gamma by each task.
+    affine : float
+        beta: weight of the mean; 0 releases no mean.
+    rounds : "auto" or int
+        T; "auto" is 1 to 3 from the noise-to-signal ratio, which is public. 0: separate tasks.
+    vote_share : float
+        Part of epsilon that the votes get.
+
+    References
+    ----------
+    Algorithm 1 of the paper with another single-task learner in step 7; docs/method.md.
+    """
+
+    name: str
+    tuning: str = "shared"
+    affine: float = 0.15
+    rounds: str | int = "auto"
+    vote_share: float = 0.2
+    loss_average: bool | None = None
+    view: ClassVar[str] = "full"
+
+    def __post_init__(self):
+        require(
+            self.tuning in ("shared", "local", "votes"),
+            f"method.tuning = {self.tuning}: use shared, local or votes",
+        )
+        require(0 <= self.affine <= 1, f"method.affine = {self.affine} must be between 0 and 1")
+        require(
+            self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
+            f"method.rounds = {self.rounds} must be auto or a whole number of at least 0",
+        )
+        require(
+            0 < self.vote_share < 1,
+            f"method.vote_share = {self.vote_share} must be between 0 and 1",
+        )
+
+    @property
+    def private(self):
+        return self.rounds != 0
+
+    @property
+    def separate(self):
+        """Whether tasks never see each other."""
+        return self.rounds == 0
+
+    def candidates(self, tuning, scales):
+        return [Candidate(None, None)]
+
+    def budgets(self, budget, m, d):
+        """Budget of each round, shape (T,)."""
+        budget = self._for_releases(budget)
+        T = self.rounds
+        if T == "auto":
+            T = 1
+            if self._free(budget):
+                T += len(NOISE_PER_ROUND)
+            else:
+                once = budget.mechanism.scale(self._split(budget, 1))[0]
+                noise = once * (1 + self.affine) * noise_spectrum(budget.mechanism, d).radius
+                T += sum(noise / m < level for level in NOISE_PER_ROUND)
+        return self._split(budget, T)
+
+    @staticmethod
+    def _free(budget):
+        return isinstance(budget.mechanism, NoNoise)
+
+    def _split(self, budget, T):
+        return budget.mechanism.budgets(budget.epsilon, budget.delta, T)
+
+    def _for_releases(self, budget):
+        if self.tuning != "votes" or self._free(budget):
+            return budget
+        return replace(budget, epsilon=(1 - self.vote_share) * budget.epsilon)
+
+    def round_budgets(self, candidate, budget, datafit):
+        return self.budgets(budget, *datafit.shape)
+
+    def fit(self, datafit, W0, candidates, budget, rng, log=None):
+        """Yield ``(indices, W)``; W0 is used by ``tuning="shared"`` only."""
+        W = self.models(datafit, W0, budget, rng, log)
+        yield np.arange(len(candidates)), np.repeat(W[None], len(candidates), axis=0)
+
+    def models(self, datafit, W0, budget, rng, log=None):
+        """Models of all tasks, shape (m, d)."""
+        m, d = datafit.shape
+        if self.tuning == "shared":
+            rows = rows_at(datafit, W0)
+            W, shown = by_left_out([separate_path(rows)])
+        else:
+            rows, W, shown = own_models(datafit)
+        budgets = [] if self.separate else self.budgets(budget, m, d)
+        once = len(budgets) == 1
+        if once:  # shown as it is, without the part that each task knows best
+            shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
+        moments = Moments(self.affine, m, d, budget.mechanism)
+        for t, scale in enumerate(budget.mechanism.scale(np.asarray(budgets))):
+            if t > 0:
+                rows = rows_at(datafit, W)
+            U = moments.vectors(unit_rows(shown))
+            moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)
+            gamma = GAMMA[:, None] * rows.unit
+            paths = [Path(rows, prior, gamma) for prior in moments.priors(own=once)]
+            if self.tuning == "shared":
+                W, shown = by_left_out(paths)
+                continue
+            log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
+            log_evidence, models = np.stack(log_evidence), np.stack(models)
+            if self.tuning == "votes" and t == len(budgets) - 1:
+                epsilon = np.inf if self._free(budget) else self.vote_share * budget.epsilon
+                chosen = vote(log_evidence, epsilon, rng)
+                log_evidence, models = log_evidence[chosen], models[chosen]
+            W, shown = by_evidence(log_evidence, models)
+        return W
+
+    def release(self, U, scale, budget, rng, log=None):
+        """sum_i u_i u_i' with noise: all that a task ever shows to the others."""
+        noise = scale * budget.mechanism.draw(rng, U.shape[1], self.view)
+        if log is not None:
+            log.add_round(noise, U.T @ U)
+        return U.T @ U + noise
+
+    def state(self, candidate, budget, datafit):
+        """Statement of the releases, plus the votes; nothing else is chosen from others' data
+        unless ``tuning="shared"``."""
+        if self.separate:
+            return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)
+        if self._free(budget):
+            return NO_PROTECTION
+        m, d = datafit.shape
+        part = self._for_releases(budget)
+        block = budget.mechanism.state(
+            part.epsilon, part.delta, self.budgets(budget, m, d), d + (self.affine > 0), self.view
+        )
+        if self.tuning == "shared":
+            return block
+        caveats = tuple(code for code in block.caveats if code != "tuning-not-charged")
+        if self.tuning == "votes":
+            block = replace(
+                block,
+                claimed=self._with_votes(block.claimed, budget),
+                proved=self._with_votes(block.proved, budget),
+            )
+        return replace(block, caveats=caveats)
+
+    def _with_votes(self, guarantee, budget):
+        if guarantee is None:
+            return None
+        votes = self.vote_share * budget.epsilon
+        basis = f"{guarantee.basis}; plus {votes:g} for the votes (exponential mechanism)"
+        return replace(guarantee, epsilon=guarantee.epsilon + votes, basis=basis)
+
+
+def separate_path(rows):
+    """Ridge models of every task on its own."""
+    return Path(rows, Prior("separate", np.eye(rows.gram.shape[1])), GAMMA[:, None] * rows.unit)
+
+
+def own_models(datafit):
+    """Rows, models and less shrunk models of every task on its own, chosen by its evidence."""
+    W = np.zeros(datafit.shape)
+    for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
+        rows = rows_at(datafit, W)
+        log_evidence, models = separate_path(rows).evidence()
+        W, shown = by_evidence(log_evidence[None], models[None])
+    return rows, W, shown
+
+
+def by_left_out(paths):
+    """Models averaged over priors and gamma by leave-one-out error e, the same weights for all
+    tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown."""
+    errors, models = zip(*(path.shared_scale() for path in paths), strict=True)
+    N = sum(len(y) for y in paths[0].rows.y)
+    weights = softmax(-N / TEMPER * np.log(np.maximum(errors, np.finfo(float).tiny)))
+    return weighted(weights[:, :, None], np.stack(models))
+
+
+def weighted(weights, models):
+    """Average of models (P, g, m, d) by weights (P, g, m or 1), and of less shrunk ones."""
+    less = models[:, np.maximum(np.arange(models.shape[1]) - LESS, 0)]
+    return tuple((weights[..., None] * W).sum(axis=(0, 1)) for W in (models, less))
+
+
+def by_evidence(log_evidence, models):
+    """Every task's average over priors and gamma, weights proportional to its own evidence;
+    log_evidence (P, g, m), models (P, g, m, d)."""
+    return weighted(softmax(log_evidence, axis=(0, 1)), models)
+
+
+def vote_probabilities(log_evidence, epsilon):
+    r"""Probability of each prior, and last of the average over all, by the exponential mechanism.
+
+    A task's score q_ik for a prior is its log evidence over that of the first one (separate tasks),
+    clipped to [-b, b] and scaled to [0, 1].
+    :math:`p_k \propto \pi_k \exp(\tfrac\epsilon2 \sum_i q_{ik})` with a fixed pi that favours
+    the average: epsilon-DP, as replacing a task moves every sum by at most 1.
+
+    Parameters
+    ----------
+    log_evidence : ndarray, shape (P, g, m)
+    epsilon : float
+
+    Returns
+    -------
+    ndarray, shape (P + 1,)
+
+    References
+    ----------
+    McSherry and Talwar (FOCS 2007).
+    """
+    by_prior = logsumexp(log_evidence, axis=1)
+    P = len(by_prior)
+    scores = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)]) - by_prior[0]
+    total = ((np.clip(scores / VOTE_BOUND, -1, 1) + 1) / 2).sum(axis=1)
+    if np.isinf(epsilon):
+        return (np.arange(P + 1) == np.argmax(total)).astype(float)
+    base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
+    return softmax(base + epsilon / 2 * total)
+
+
+def vote(log_evidence, epsilon, rng):
+    """Indices of the priors that all tasks use: one, or all for an average by each task."""
+    P = len(log_evidence)
+    k = int(rng.choice(P + 1, p=vote_probabilities(log_evidence, epsilon)))
+    return np.arange(P) if k == P else np.array([k])
+
+
+class Moments:
+    """Second moment and mean of the normalised models v_i, pooled over the releases so far.
+
+    Uses releases and public constants only.
+    """
+
+    def __init__(self, affine, m, d, mechanism):
+        self.affine, self.m, self.d = affine, m, d
+        self.noise = noise_spectrum(mechanism, d)
+        self.mean, self.radius, self.precision = np.zeros(d), 1.0, 0.0
+        self.S, self.total = np.zeros((d, d)), np.zeros(d)
+        self.scale = self.sd = 0.0  # of the pooled noise on S and on the sum
+        self.rounds, self.ahead = 0, None
+
+    @property
+    def K2(self):
+        """Bound of the squared norm of the vectors of the next release."""
+        return self.radius**2 * (1 + self.affine)
+
+    def vectors(self, V):
+        """u_i = (clipped v_i - mean, radius sqrt(beta)), shape (m, d + 1); (m, d) if beta = 0."""
+        U = clip_norms((V - self.mean)[None], np.array([self.radius]))[0]
+        if self.affine == 0:
+            return U
+        return np.column_stack([U, np.full(len(U), self.radius * np.sqrt(self.affine))])
+
+    def add(self, release, scale):
+        """Take in the noisy sum of u_i u_i', whose noise is K2 times `scale` times standard."""
+        d, mean = self.d, self.mean
+        self.scale = self.K2 * scale
+        S = release[:d, :d] - self.scale * self.noise.center * np.eye(d)
+        total = np.zeros(d)
+        if self.affine > 0:
+            total = release[:d, d] / (self.radius * np.sqrt(self.affine))
+            self.sd = self.scale * self.noise.sd / (self.radius * np.sqrt(self.affine))
+        cross = np.outer(total, mean)
+        S = S + cross + cross.T + self.m * np.outer(mean, mean)
+        precision = 1 / self.scale**2 if self.scale > 0 else 1.0
+        self.precision += precision
+        share = precision / self.precision
+        step = total / self.m  # where this release moves the mean of the ones before
+        self.ahead = mean + 2 * step if self.rounds > 0 and self.affine > 0 else None
+        self.rounds += 1
+        self.S = (1 - share) * self.S + share * S
+        self.total = (1 - share) * self.total + share * (total + self.m * mean)
+        if self.scale > 0:
+            pooled = 1 / np.sqrt(self.precision)
+            self.sd, self.scale = self.sd * pooled / self.scale, pooled
+        if self.affine > 0:
+            self.mean = shrunk_mean(self.total, self.sd, self.m)
+            self.radius = np.sqrt(1 - self.mean @ self.mean)
+
+    def priors(self, own):
+        """The candidate priors; `own` leaves every task's own direction free."""
+        total = self.total if self.affine > 0 else None
+        return priors(
+            self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, self.ahead
+        )

@@ -1,0 +1,198 @@
+r"""Posterior means of all tasks under a Gaussian prior, for a whole path of gamma.
+
+A task is y = X w + noise of variance sigma^2 with w ~ N(a mu, tau^2 C), gamma = sigma^2/tau^2:
+
+.. math:: w = \arg\min \tfrac12 \|X w - y\|^2 + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
+
+With C = R R' and the eigendecomposition R' X'X R = Q diag(s) Q', P = R Q, everything is diagonal:
+w = P c/(s + gamma) + a (mu - P e/(s + gamma)), c = P'X'y, e = P'X'X mu.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from mpmtl.data.tasks import unit_rows
+from mpmtl.datafits import LogisticLoss
+
+TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Weighted least squares that stands for the loss of each task; summed over samples.
+
+    Attributes
+    ----------
+    X : tuple of ndarray, shape (n_i, d)
+    y : tuple of ndarray, shape (n_i,)
+    gram, xty, yty : ndarray
+        X'X, X'y and y'y, shapes (m, d, d), (m, d), (m,).
+    direction : ndarray, shape (m, d)
+        Mean sample, scaled to unit length.
+    unit : ndarray, shape (m,)
+        What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
+        averaged.
+    error_weight : ndarray, shape (m,)
+        1/(n_i var(y_i)), or 1/n_i for the logistic loss; 0 for constant targets.
+    labels, root : tuple of ndarray, or None
+        Logistic loss: labels and square roots of the weights.
+    """
+
+    X: tuple
+    y: tuple
+    gram: np.ndarray
+    xty: np.ndarray
+    yty: np.ndarray
+    direction: np.ndarray
+    unit: np.ndarray
+    error_weight: np.ndarray
+    labels: tuple | None = None
+    root: tuple | None = None
+
+
+def rows_at(datafit, W):
+    r"""The loss itself (squared), or its second-order expansion at W (logistic).
+
+    log(1 + exp(-y x'w)) is p(1-p)/2 (x'w - z)^2 + constant to second order, with p = expit(x'w_0)
+    and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W.
+    """
+    direction = unit_rows(np.stack([X.mean(axis=0) for X in datafit.X]))
+    if not isinstance(datafit, LogisticLoss):
+        X, y = datafit.X, datafit.y
+        gram, xty, yty, root = datafit.gram, datafit.xty, datafit.yty, None
+    else:
+        scores = [X @ w for X, w in zip(datafit.X, W, strict=True)]
+        root = tuple(np.sqrt(np.maximum(expit(f) * expit(-f), 1e-6)) for f in scores)
+        X = tuple(r[:, None] * X for r, X in zip(root, datafit.X, strict=True))
+        y = tuple(
+            r * f + ((1 + y) / 2 - expit(f)) / r
+            for r, f, y in zip(root, scores, datafit.y, strict=True)
+        )
+        gram = np.stack([A.T @ A for A in X])
+        xty = np.stack([A.T @ b for A, b in zip(X, y, strict=True)])
+        yty = np.array([b @ b for b in y])
+    unit = np.trace(gram, axis1=1, axis2=2) / (datafit.n * datafit.weight)
+    unit = np.where(unit > 0, unit, 1)
+    labels, spread = datafit.y, np.ones(len(y))
+    if root is None:
+        labels, spread = None, np.array([target.var() for target in y])
+    error_weight = (spread > 0) / (datafit.n * np.where(spread > 0, spread, 1))
+    return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
+
+
+class Path:
+    """Solutions of all tasks under one prior for a grid of gamma.
+
+    Parameters
+    ----------
+    rows : Rows
+    prior : Prior
+    gamma : ndarray, shape (g, m)
+        Absolute.
+
+    Attributes
+    ----------
+    W : ndarray, shape (g, m, d)
+        Solutions for a = 0.
+    pull : ndarray, shape (g, m, d), or None
+        What a unit of a adds.
+    """
+
+    def __init__(self, rows, prior, gamma):
+        self.rows, self.prior, self.gamma = rows, prior, gamma
+        C = prior.C
+        if prior.own:
+            x = rows.direction
+            C = C + len(C) * x[:, :, None] * x[:, None, :]
+        R = np.linalg.cholesky(C)
+        s, Q = np.linalg.eigh(R.swapaxes(-1, -2) @ rows.gram @ R)
+        self.s, self.P = np.maximum(s, 0), R @ Q
+        self.shrink = 1 / (self.s + gamma[:, :, None])
+        self.c = self._rotated(rows.xty)
+        self.W = self._solution(self.c)
+        self.pull = None
+        if prior.mean is not None:
+            self.e = self._rotated(rows.gram @ prior.mean)
+            self.pull = prior.mean - self._solution(self.e)
+
+    def _rotated(self, b):
+        return np.einsum("mdk,md->mk", self.P, b)
+
+    def _solution(self, c):
+        return np.matmul((c * self.shrink).swapaxes(0, 1), self.P.swapaxes(1, 2)).swapaxes(0, 1)
+
+    def shared_scale(self):
+        """Models with the mean's scale a shared by all tasks, and their leave-one-out error.
+
+        The error on a left-out sample is r_j/(1 - h_jj), linear in a, so the best a of each gamma
+        is known in closed form. The error is the mean over tasks of MSE_i/var(y_i), or of the
+        logistic loss.
+
+        Returns
+        -------
+        errors : ndarray, shape (g,)
+        W : ndarray, shape (g, m, d)
+        """
+        left_out = [self._left_out(i) for i in range(len(self.rows.X))]
+        weight = self.rows.error_weight
+        W, a = self.W, 0.0
+        if self.pull is not None:
+            cross = sum(w * (r * p).sum(axis=0) for w, (r, p) in zip(weight, left_out, strict=True))
+            square = sum(w * (p**2).sum(axis=0) for w, (r, p) in zip(weight, left_out, strict=True))
+            a = cross / np.maximum(square, TINY)
+            W = W + a[:, None, None] * self.pull
+        errors = np.zeros(len(self.gamma))
+        for i, (residual, pull) in enumerate(left_out):
+            errors += weight[i] * self._losses(i, residual - a * pull).sum(axis=0)
+        return errors / len(left_out), W
+
+    def _left_out(self, i):
+        """Errors of task i on left-out samples for a = 0, and what a unit of a takes off; each
+        (n_i, g)."""
+        X, y = self.rows.X[i], self.rows.y[i]
+        leverage = (X @ self.P[i]) ** 2 @ self.shrink[:, i].T
+        free = 1 / np.maximum(1 - leverage, 1e-9)
+        pull = 0.0 if self.pull is None else (X @ self.pull[:, i].T) * free
+        return (y[:, None] - X @ self.W[:, i].T) * free, pull
+
+    def _losses(self, i, residual):
+        if self.rows.root is None:
+            return residual**2
+        scores = (self.rows.y[i][:, None] - residual) / self.rows.root[i][:, None]
+        return np.logaddexp(0, -self.rows.labels[i][:, None] * scores)
+
+    def evidence(self):
+        r"""Log marginal likelihood of each task and gamma, and the models that go with it.
+
+        With M = I + X C X'/gamma, A = y'M^{-1}y, B = y'M^{-1}X mu/sqrt(gamma) and
+        D = mu'X'M^{-1}X mu/gamma, up to a constant,
+
+        .. math:: -n \log\sigma - \frac{A - 2 \sigma B + \sigma^2 D}{2\sigma^2}
+            - \tfrac12 \log\det M, \quad \sigma = \frac{-B + \sqrt{B^2 + 4 n A}}{2n}
+
+        The scale of the mean is a = tau = sigma/sqrt(gamma): every task has its own. Logistic loss
+        (Laplace's approximation): sigma = 1, as the rows are in units of their noise.
+
+        Returns
+        -------
+        log_evidence : ndarray, shape (g, m)
+        W : ndarray, shape (g, m, d)
+        """
+        rows, root_gamma = self.rows, np.sqrt(self.gamma)
+        n = np.array([len(y) for y in rows.y])
+        A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
+        A = np.maximum(A, 1e-12 * rows.yty + TINY)
+        B = D = np.zeros_like(A)
+        if self.pull is not None:
+            mean = self.prior.mean
+            B = (rows.xty @ mean - (self.c * self.e * self.shrink).sum(axis=-1)) / root_gamma
+            D = (rows.gram @ mean @ mean - (self.e**2 * self.shrink).sum(axis=-1)) / self.gamma
+        sigma = 1.0 if rows.root is not None else (-B + np.sqrt(B**2 + 4 * n * A)) / (2 * n)
+        fit = (A - 2 * sigma * B + sigma**2 * D) / (2 * sigma**2)
+        log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
+        W = self.W
+        if self.pull is not None:
+            W = W + (sigma / root_gamma)[:, :, None] * self.pull
+        return -n * np.log(sigma) - fit - log_det / 2, W

@@ -1,0 +1,77 @@
+"""The table of methods side by side."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mpmtl.comparison import compare, gap_recovered, read_replicates
+from mpmtl.errors import InputError
+from mpmtl.figures.proved_tradeoff import draw_tradeoff
+
+
+def rows(method, epsilon, values, stl, metric="nmse"):
+    return [
+        {
+            "dataset": "d",
+            "method": method,
+            "privacy": "gaussian",
+            "epsilon": epsilon,
+            "replicate": r,
+            "metric": name,
+            "value": value,
+        }
+        for r, pair in enumerate(zip(values, stl, strict=True))
+        for name, value in zip((metric, f"{metric}_stl"), pair, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("nmse", 1), ("aauc", -1)])
+def test_gaps_and_paired_tests_in_either_direction(rng, metric, sign):
+    stl = 0.5 + sign * (0.4 + 0.01 * rng.standard_normal(20))
+    best, fl = stl - sign * 0.4, stl - sign * 0.3
+    worse = fl + sign * (0.1 + 0.001 * rng.standard_normal(20))
+    table = pd.DataFrame(
+        [
+            *rows("mtl", np.inf, best, stl, metric),
+            *rows("poor", np.inf, stl, stl, metric),
+            *rows("fl", 1.0, fl, stl, metric),
+            *rows("other", 1.0, worse[:10], stl[:10], metric),
+        ]
+    )
+    result = compare(table).set_index("method")
+    assert (result.best == "mtl").all()
+    assert result.R["fl"] == pytest.approx(0.75)
+    assert result.R["other"] == pytest.approx(0.5, abs=0.01)
+    assert result.R_low["other"] <= result.R["other"] <= result.R_high["other"]
+    assert result.difference["other"] == pytest.approx(sign * 0.1, abs=0.002)
+    assert result.p["other"] < 1e-6
+    assert np.isnan(result.p["fl"])
+    assert result.n["other"] == 10
+
+
+def test_without_a_method_free_of_noise_there_is_no_gap():
+    stl = [0.3, 0.3]
+    separate = rows("stl_local", np.inf, [0.31, 0.32], stl)  # needs no noise, and is no better
+    table = pd.DataFrame([*rows("fl", 1.0, [0.1, 0.2], stl), *separate])
+    assert compare(table).R.isna().all()
+    assert gap_recovered([1.0], [3.0], [0.0]) == pytest.approx(2 / 3)
+
+
+def test_an_empty_folder_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="no results below"):
+        read_replicates(tmp_path)
+
+
+def test_the_figure_is_drawn_with_its_table(tmp_path):
+    stl = [0.9, 0.8]
+    table = pd.DataFrame(
+        [
+            *rows("fl", 1.0, [0.5, 0.6], stl),
+            *rows("fl", 3.0, [0.4, 0.5], stl),
+            *rows("mtl", np.inf, [0.3, 0.4], stl),
+        ]
+    )
+    draw_tradeoff(compare(table), tmp_path / "figure")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    drawn = pd.read_csv(tmp_path / "figure.csv")
+    assert list(drawn.R.round(2)) == [0.6, 0.8, 1.0]

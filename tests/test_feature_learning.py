@@ -1,0 +1,407 @@
+"""`fl`: priors from a noisy second moment, posterior means, what others see, and the statements."""
+
+import numpy as np
+import pytest
+from conftest import TINY, make_run, ragged_data
+from scipy.optimize import minimize_scalar
+from scipy.stats import multivariate_normal
+
+from mpmtl.data import GroupSparse, LowRank, MultiTaskData
+from mpmtl.datafits import datafit_for
+from mpmtl.errors import InputError
+from mpmtl.estimators import PrivateFeatureLearner
+from mpmtl.methods import Budget, FeatureLearning
+from mpmtl.methods.feature_learning import GAMMA, Moments, own_models, vote, vote_probabilities
+from mpmtl.metrics import evaluate
+from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
+from mpmtl.privacy.statements import PrivacyCaveat
+from mpmtl.runner import run_replicate
+from mpmtl.solvers.gaussian_prior import Path, rows_at
+from mpmtl.solvers.noisy_covariance import (
+    Prior,
+    diagonal_prior,
+    mean_directions,
+    noise_spectrum,
+    priors,
+    shrunk_mean,
+    soft_levels,
+    spectral_prior,
+    spike,
+)
+from mpmtl.solvers.single_task import ridge_path
+
+TUNINGS = ("shared", "local", "votes")
+
+
+def covariance(rng, d):
+    A = rng.standard_normal((d, d))
+    return A @ A.T / d + 0.1 * np.eye(d)
+
+
+# --- priors from a noisy second moment
+
+
+@pytest.mark.parametrize(("mechanism", "sd"), [(Gaussian(), 1.0), (TwoSidedWishart(), None)])
+def test_the_simulated_spectrum_has_the_moments_of_the_noise(mechanism, sd):
+    d = 30
+    spectrum = noise_spectrum(mechanism, d)
+    expected = sd or np.sqrt(2 * (d + 1))  # each one-sided Wishart entry has variance d + 1
+    assert spectrum.sd == pytest.approx(expected, rel=0.03)
+    assert spectrum.radius == pytest.approx(mechanism.spectral_norm(d, "full"), rel=0.08)
+
+
+def test_one_sided_noise_is_centred():
+    spectrum = noise_spectrum(Wishart(), 10)
+    assert spectrum.center == pytest.approx(11, rel=0.05)  # E W_d(d + 1, I) = (d + 1) I
+    assert spectrum.values.mean() == pytest.approx(0, abs=0.4)  # clipped at the radius
+
+
+def test_spikes_are_shrunk_as_in_a_spiked_wigner_matrix():
+    d = 300
+    noise = noise_spectrum(Gaussian(), d)
+    for x in (1.4 * noise.radius, 3 * noise.radius):
+        theta = (x + np.sqrt(x**2 - 4 * d)) / 2
+        assert spike([x], noise)[0] == pytest.approx(theta * (1 - d / theta**2), rel=0.02)
+
+
+def test_a_shrunk_spike_is_what_the_eigenvector_keeps(rng):
+    d, theta = 300, 40.0
+    noise, kept = noise_spectrum(Gaussian(), d), []
+    for _ in range(5):
+        u = rng.standard_normal(d)
+        u /= np.linalg.norm(u)
+        x, U = np.linalg.eigh(theta * np.outer(u, u) + Gaussian().draw(rng, d, "full"))
+        kept.append((spike(x[-1:], noise)[0], theta * (u @ U[:, -1]) ** 2))
+    estimate, truth = np.mean(kept, axis=0)
+    assert estimate == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize("width", [0.0, 1e-3, 5.0])
+def test_soft_levels_add_up_and_solve_their_problem(rng, width):
+    x = rng.standard_normal(12) * 10
+    levels = soft_levels(x, width, 7.0)
+    assert levels.sum() == pytest.approx(7.0)
+    assert (levels >= 0).all()
+    if width > 0.1:  # the gradient of the barrier problem is the same multiplier everywhere
+        assert np.ptp(levels - x - width**2 / (4 * levels)) == pytest.approx(0, abs=1e-8)
+
+
+def test_every_prior_is_positive_definite_with_trace_d(rng):
+    d, m = 6, 40
+    for scale in (0.0, 1.0, 100.0):
+        noise = noise_spectrum(Gaussian(), d).scaled(scale)
+        S = m * np.eye(d) / d + scale * Gaussian().draw(rng, d, "full")
+        found = priors(S, rng.standard_normal(d) * m, noise, scale, m)
+        assert len({p.name for p in found}) == len(found) == 12
+        for p in found:
+            assert np.trace(p.C) == pytest.approx(d)
+            assert np.linalg.eigvalsh(p.C)[0] > 0
+
+
+def test_noise_alone_gives_nearly_even_priors_and_no_mean(rng):
+    d, m = 20, 10
+    noise = noise_spectrum(Gaussian(), d).scaled(1e4)
+    C = spectral_prior(1e4 * Gaussian().draw(rng, d, "full"), noise, m, np.inf)
+    assert np.linalg.eigvalsh(C)[-1] < 10
+    small = 1e-3 * rng.standard_normal(d)
+    assert (shrunk_mean(small, 1.0, m) == 0).all()
+
+
+def test_the_diagonal_prior_finds_the_features(rng):
+    S = np.diag([50.0, 50.0] + [0.0] * 8) + Gaussian().draw(rng, 10, "full")
+    C = diagonal_prior(S, noise_spectrum(Gaussian(), 10), 100, 1 / 8, power=3)
+    assert np.diag(C)[:2].sum() > 9.5
+
+
+def test_the_second_moment_improves_the_direction_of_the_mean(rng):
+    d, m, sd = 30, 300, 60.0
+    better = 0
+    for _ in range(40):
+        u = rng.standard_normal(d)
+        u *= 0.8 / np.linalg.norm(u)
+        noise = noise_spectrum(Gaussian(), d).scaled(20.0)
+        S = m * np.outer(u, u) + 20 * Gaussian().draw(rng, d, "full")
+        plain, refined = mean_directions(S, m * u + sd * rng.standard_normal(d), noise, sd, m)
+        better += refined @ u / np.linalg.norm(refined) > plain @ u / np.linalg.norm(plain)
+    assert better >= 30
+
+
+# --- posterior means
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_path_solves_the_penalised_problem(rng, own):
+    data = ragged_data(rng, m=4, d=5, low=1, high=9)
+    rows = rows_at(datafit_for(data), None)
+    C, mean = covariance(rng, 5), rng.standard_normal(5)
+    path = Path(rows, Prior("p", C, mean, own), GAMMA[:, None] * rows.unit)
+    for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
+        x = X.mean(axis=0) / np.linalg.norm(X.mean(axis=0))
+        precision = np.linalg.inv(C + 5 * own * np.outer(x, x))
+        for g in (2, 8):
+            gamma, a = GAMMA[g] * rows.unit[i], 1.7
+            H = X.T @ X + gamma * precision
+            w = np.linalg.solve(H, X.T @ y + gamma * a * precision @ mean)
+            np.testing.assert_allclose(path.W[g, i] + a * path.pull[g, i], w, rtol=1e-6, atol=1e-8)
+
+
+def test_leave_one_out_errors_are_those_of_refitting(rng):
+    data = ragged_data(rng, m=3, d=4, low=5, high=8)
+    rows = rows_at(datafit_for(data), None)
+    C, mean, g = covariance(rng, 4), rng.standard_normal(4), 5
+    errors, W = Path(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).shared_scale()
+
+    def refitted(a):
+        total = 0
+        for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
+            P = GAMMA[g] * rows.unit[i] * np.linalg.inv(C)
+            for j in range(len(y)):
+                A, b = np.delete(X, j, axis=0), np.delete(y, j)
+                w = np.linalg.solve(A.T @ A + P, A.T @ b + a * P @ mean)
+                total += (y[j] - X[j] @ w) ** 2 / (len(y) * y.var())
+        return total / 3
+
+    best = minimize_scalar(refitted)
+    assert errors[g] == pytest.approx(best.fun, rel=1e-6)
+    X, y = data.X[0], data.y[0]
+    P = GAMMA[g] * rows.unit[0] * np.linalg.inv(C)
+    w = np.linalg.solve(X.T @ X + P, X.T @ y + best.x * P @ mean)
+    np.testing.assert_allclose(W[g, 0], w, rtol=1e-5)
+
+
+def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng):
+    data = ragged_data(rng, m=3, d=4, low=6, high=9)
+    rows = rows_at(datafit_for(data), None)
+    C, mean = covariance(rng, 4), rng.standard_normal(4)
+    log_evidence, W = Path(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).evidence()
+    X, y, gamma = data.X[1], data.y[1], GAMMA[:, None] * rows.unit
+    best = []
+    for g in (3, 7):
+        M = np.eye(len(y)) + X @ C @ X.T / gamma[g, 1]
+
+        def loss(log_sigma, M=M, g=g):
+            sigma = np.exp(log_sigma)
+            center = X @ mean * sigma / np.sqrt(gamma[g, 1])
+            return -multivariate_normal.logpdf(y, center, sigma**2 * M)
+
+        best.append(minimize_scalar(loss, bracket=(-2, 2)))
+    difference = log_evidence[3, 1] - log_evidence[7, 1]
+    assert difference == pytest.approx(best[1].fun - best[0].fun, rel=1e-5)
+    sigma, P = np.exp(best[0].x), gamma[3, 1] * np.linalg.inv(C)
+    w = np.linalg.solve(X.T @ X + P, X.T @ y + sigma / np.sqrt(gamma[3, 1]) * P @ mean)
+    np.testing.assert_allclose(W[3, 1], w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_the_logistic_optimum_is_a_fixed_point_of_the_expansion(rng, average):
+    datafit = datafit_for(ragged_data(rng, m=3, d=3, kind="binary"), average)
+    lam = 0.1
+    W = ridge_path(datafit, [lam])[0]
+    gamma = (lam / datafit.weight)[None]
+    path = Path(rows_at(datafit, W), Prior("separate", np.eye(3)), gamma)
+    np.testing.assert_allclose(path.W[0], W, rtol=1e-5, atol=1e-7)
+
+
+# --- what others see
+
+
+@pytest.mark.parametrize("affine", [0.0, 0.1, 1.0])
+def test_vectors_stay_within_the_bound_that_the_noise_is_scaled_by(rng, affine):
+    m, d = 30, 4
+    moments = Moments(affine, m, d, Gaussian())
+    V = rng.standard_normal((m, d))
+    V /= np.linalg.norm(V, axis=1)[:, None]
+    for _ in range(3):
+        U = moments.vectors(V)
+        assert ((U**2).sum(axis=1) <= moments.K2 * (1 + 1e-12)).all()
+        gap = [
+            np.linalg.norm(np.outer(a, a) - np.outer(b, b)) for a in U[:8] for b in (*U[8:], -U[0])
+        ]
+        assert max(gap) <= np.sqrt(2) * moments.K2 * (1 + 1e-12)
+        moments.add(U.T @ U, 0.01)
+
+
+def test_moments_without_noise_are_those_of_the_models_in_every_round(rng):
+    m, d = 50, 3
+    V = rng.standard_normal((m, d)) + np.array([2.0, 0, 0])
+    V /= np.linalg.norm(V, axis=1)[:, None]
+    moments = Moments(0.5, m, d, NoNoise())
+    moments.add(moments.vectors(V).T @ moments.vectors(V), 0.0)
+    np.testing.assert_allclose(moments.S, V.T @ V)
+    np.testing.assert_allclose(moments.mean, V.mean(axis=0))
+    moments.radius = 2.0  # nothing is clipped
+    moments.add(moments.vectors(V).T @ moments.vectors(V), 0.0)
+    np.testing.assert_allclose(moments.S, V.T @ V)
+    np.testing.assert_allclose(moments.total, V.sum(axis=0))
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_local_tuning_shows_a_task_to_others_through_the_release_alone(rng, kind, monkeypatch):
+    data = ragged_data(rng, m=8, d=4, kind=kind, low=6, high=14)
+    other = ragged_data(rng, m=8, d=4, kind=kind, low=6, high=14)
+    changed = MultiTaskData.checked(
+        (100 * other.X[0], *data.X[1:]), (other.y[0], *data.y[1:]), kind
+    )
+    method, budget = FeatureLearning("fl", "local", rounds=2), Budget(Gaussian(), 1.0, 1e-3)
+    original, releases = FeatureLearning.release, []
+
+    def record(self, *args):
+        releases.append(original(self, *args))
+        return releases[-1]
+
+    monkeypatch.setattr(FeatureLearning, "release", record)
+    W = method.models(datafit_for(data), None, budget, np.random.default_rng(1))
+    seen = iter(list(releases))
+    replayed = []
+
+    def replay(self, *args):
+        replayed.append(original(self, *args))
+        return next(seen)
+
+    monkeypatch.setattr(FeatureLearning, "release", replay)
+    V = method.models(datafit_for(changed), None, budget, np.random.default_rng(1))
+    assert not np.array_equal(replayed[0], releases[0])  # the task did change what it gives
+    np.testing.assert_array_equal(V[1:], W[1:])
+    assert not np.array_equal(V[0], W[0])
+
+
+def test_votes_are_epsilon_private(rng):
+    epsilon = 0.7
+    for _ in range(200):
+        log_evidence = 5 * rng.standard_normal((4, 3, 6))
+        neighbour = log_evidence.copy()
+        neighbour[:, :, 2] = 50 * rng.standard_normal((4, 3))
+        p, q = (vote_probabilities(e, epsilon) for e in (log_evidence, neighbour))
+        assert np.abs(np.log(p / q)).max() <= epsilon * (1 + 1e-9)
+        assert p.sum() == pytest.approx(1)
+
+
+def test_many_votes_for_one_prior_choose_it(rng):
+    log_evidence = np.zeros((3, 2, 400))
+    log_evidence[1] = 1.0
+    assert vote_probabilities(log_evidence, 1.0)[1] > 0.99
+    assert list(vote(log_evidence, np.inf, rng)) == [1]
+    assert vote_probabilities(log_evidence, 1e-9)[-1] == pytest.approx(0.9, abs=1e-3)
+
+
+# --- the method
+
+
+@pytest.mark.parametrize("mechanism", [Gaussian(), TwoSidedWishart(), Wishart()])
+def test_statements_add_up(rng, mechanism):
+    datafit = datafit_for(ragged_data(rng))
+    budget = Budget(mechanism, 2.0, 1e-3)
+    stated = {t: FeatureLearning("fl", t, rounds=2).state(None, budget, datafit) for t in TUNINGS}
+    assert "tuning-not-charged" in stated["shared"].caveats
+    for tuning in ("local", "votes"):
+        assert "tuning-not-charged" not in stated[tuning].caveats
+        assert "float-noise" in stated[tuning].caveats
+    for tuning in TUNINGS:
+        block = stated[tuning]
+        pair = block.claimed if mechanism.status == "claimed" else block.proved
+        assert pair.epsilon == pytest.approx(2.0)
+        assert pair.delta == 1e-3
+    assert "votes" in stated["votes"].proved.basis
+
+
+def test_the_rounds_of_a_fit_use_the_budget_that_is_left_of_the_votes():
+    budget = Budget(Gaussian(), 2.0, 1e-3)
+    whole = FeatureLearning("fl", rounds=4).budgets(budget, 20, 3)
+    rest = FeatureLearning("fl", "votes", rounds=4, vote_share=0.25).budgets(budget, 20, 3)
+    less = FeatureLearning("fl", rounds=4).budgets(Budget(Gaussian(), 1.5, 1e-3), 20, 3)
+    np.testing.assert_array_equal(rest, less)
+    assert (rest < whole).all()
+
+
+def test_rounds_follow_from_public_constants_alone():
+    method = FeatureLearning("fl")
+    counts = [len(method.budgets(Budget(Gaussian(), e, 1e-3), 139, 27)) for e in (0.1, 1.0, 10.0)]
+    assert counts == [1, 2, 3]
+
+
+@pytest.mark.parametrize("tuning", TUNINGS)
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("shape", [(1, 3, 4, 6), (3, 1, 2, 4), (4, 6, 2, 5)])
+def test_odd_shapes_and_budgets(rng, tuning, kind, shape):
+    m, d, low, high = shape
+    datafit = datafit_for(ragged_data(rng, m=m, d=d, kind=kind, low=low, high=high))
+    W0 = ridge_path(datafit, [0.1])[0]
+    method = FeatureLearning("fl", tuning)
+    for mechanism, epsilon in ((Gaussian(), 1e-6), (TwoSidedWishart(), 1e40), (NoNoise(), np.inf)):
+        ((_, W),) = method.fit(datafit, W0, [None], Budget(mechanism, epsilon, 1e-3), rng)
+        assert W.shape == (1, m, d)
+        assert np.isfinite(W).all()
+
+
+def test_one_sample_and_constant_targets(rng):
+    X = [rng.standard_normal((n, 3)) for n in (1, 1, 4)]
+    datafit = datafit_for(MultiTaskData.checked(X, [[2.0], [0.0], [1.0] * 4]))
+    for tuning in TUNINGS:
+        W = FeatureLearning("fl", tuning).models(
+            datafit, np.zeros((3, 3)), Budget(Gaussian(), 1.0, 1e-3), rng
+        )
+        assert np.isfinite(W).all()
+        assert np.abs(W[1]).max() < 1e-100
+
+
+@pytest.mark.parametrize("tuning", TUNINGS)
+def test_much_noise_falls_back_to_separate_tasks_and_little_noise_helps(tuning):
+    train, test = GroupSparse(m=80, n=15, d=15).draw("", 0, 0)
+    datafit = datafit_for(train)
+    W0 = ridge_path(datafit, [0.01])[0]
+    own = evaluate(test, own_models(datafit)[1])["nmse"]
+    method = FeatureLearning("fl", tuning)
+    error = {}
+    for epsilon in (1e-4, 10.0):
+        W = method.models(datafit, W0, Budget(Gaussian(), epsilon, 1e-3), np.random.default_rng(3))
+        error[epsilon] = evaluate(test, W)["nmse"]
+    assert error[1e-4] < 1.1 * own
+    assert error[10.0] < 0.5 * own
+
+
+def test_the_same_noise_gives_the_same_models():
+    train, _ = LowRank(m=20, n=8, d=4).draw("", 0, 0)
+    method, budget = FeatureLearning("fl", "votes"), Budget(Gaussian(), 1.0, 1e-2)
+    first, second = (
+        method.models(datafit_for(train), None, budget, np.random.default_rng(5)) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["fl", "fl_local", "fl_votes", "stl_local"])
+@pytest.mark.parametrize("privacy", ["gaussian", "two_sided_wishart", "wishart", "none"])
+def test_runs_from_the_command_line_configs(name, privacy):
+    run = make_run(f"method={name}", f"privacy={privacy}", "epsilon=3")
+    record = run_replicate(run, 0)
+    assert np.isfinite(record["replicates"][0]["value"])
+    block = record["privacy"]
+    assert ("tuning-not-charged" in block["caveats"]) == (name == "fl" and privacy != "none")
+    if name == "stl_local":
+        assert block["proved"]["epsilon"] == 0
+
+
+def test_binary_data_from_python_and_the_range_of_settings(rng):
+    data = ragged_data(rng, m=6, d=3, kind="binary")
+    learner = PrivateFeatureLearner(epsilon=5.0, delta=1e-3, kind="binary")
+    with pytest.warns(PrivacyCaveat) as caveats:
+        learner.fit(data.X, data.y, np.random.default_rng(0))
+    assert {str(c.message).split(":")[0] for c in caveats} == {"float-noise", "reproducible-rng"}
+    assert learner.coef_.shape == (3, 6)
+    assert learner.privacy_.proved.epsilon == 5.0
+    for bad in (
+        {"tuning": "all"},
+        {"affine": -1.0},
+        {"affine": 2.0},
+        {"rounds": -1},
+        {"rounds": "many"},
+        {"vote_share": 0.0},
+    ):
+        with pytest.raises(InputError, match=f"method.{next(iter(bad))} = "):
+            FeatureLearning("fl", **bad)
+
+
+def test_bad_settings_are_one_line():
+    with pytest.raises(InputError, match="method.tuning = all: use shared, local or votes"):
+        make_run("method=fl", "method.tuning=all", *TINY)
+    with pytest.raises(InputError, match="privacy=laplace does not fit"):
+        make_run("method=fl", "privacy=laplace")
