@@ -55,6 +55,7 @@ def draw_tradeoff(table, path):
             metric = rows.metric.iloc[0]
             ax.set_ylabel(f"{NAMES[metric]}, mean and sd")
             if metric == "nmse":  # failures far above separate tasks would hide the rest
-                ax.set_ylim(0.95 * rows["mean"].min(), 1.15 * rows.stl.mean())
+                low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
+                ax.set_ylim(low - 0.06 * (top - low), top)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         axes[0, 0].figure.legend(handles, labels, loc="outside lower center", ncols=5)
