@@ -111,7 +111,7 @@ BAD = {
     "dataset.m=many": "dataset.m = many must be a whole number",
     "dataset.m=1 dataset.blocks=1": "needs m >= 2 tasks",
     "method.clip=none": "method.clip = none: use models or covariance",
-    "method.mu=0": "method.mu = 0 must be above 0",
+    "method.mu=0": "method.mu = 0 must be finite and above 0",
     "n_replicates=0": "n_replicates = 0 must be at least 1",
     "n_jobs=0": "n_jobs = 0",
     "seed=-1": "seed = -1 must be at least 0",

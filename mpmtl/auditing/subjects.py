@@ -359,17 +359,6 @@ class ProximalView:
         return observed.reshape(len(observed), -1)
 
 
-class ReleaseLog(FitLog):
-    """Keeps what each round of a fit shows: signal and noise together."""
-
-    def __init__(self):
-        super().__init__()
-        self.released = []
-
-    def add_round(self, noise, signal):
-        self.released.append(np.ravel(np.asarray(signal) + noise))
-
-
 @dataclass(frozen=True)
 class FitView:
     """What the other tasks see of any method's fit: rounds' releases and their own models.
@@ -393,10 +382,11 @@ class FitView:
         seen = slice(None) if self.method.view == "output" else slice(-1)
         rows = []
         for _ in range(size):
-            log = ReleaseLog()
+            log = FitLog()
             fits = self.method.fit(datafit, start, [self.candidate], self.budget, rng, log)
             ((_, W),) = fits
-            rows.append(np.concatenate([*log.released, W[0][seen].ravel()]))
+            shown = [*log.released, W[0][seen]]
+            rows.append(np.concatenate([np.ravel(part) for part in shown]))
         return np.stack(rows)
 
     def scores(self, observed, pair):

@@ -30,7 +30,8 @@ class Landmine(RealData):
 
 @lru_cache(maxsize=1)
 def _load(data_dir):
-    features, labels = read_mat(locate(data_dir, "landmine/LandmineData.mat"), "feature", "label")
+    path = locate(data_dir, "landmine/LandmineData.mat")
+    features, labels = read_mat(path, "feature", "label")
     X = [np.hstack([rows, np.ones((len(rows), 1))]) for rows in features.ravel()]
     y = [2.0 * label.ravel().astype(float) - 1 for label in labels.ravel()]
     data = MultiTaskData.checked(X, y, kind="binary", feature_names=FEATURES, bias="(bias)")

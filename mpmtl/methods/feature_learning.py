@@ -17,6 +17,7 @@ from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk
 from mpmtl.solvers.proximal import clip_norms
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
+AROUND = np.array([0.5, 1.0, 2.0])  # the same for the logistic loss, in units of the ridge of W0
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
 TEMPER = 16  # a Gaussian likelihood would have 2
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
@@ -132,9 +133,12 @@ class FeatureLearning(Method):
     def models(self, datafit, W0, budget, rng, log=None):
         """Models of all tasks, shape (m, d)."""
         m, d = datafit.shape
+        ridge = None
         if self.tuning == "shared":
             rows = rows_at(datafit, W0)
-            W, shown = by_left_out([separate_path(rows)])
+            if isinstance(datafit, LogisticLoss):
+                ridge = ridge_of(rows, W0)
+            W, shown = by_left_out([separate_path(rows, ridge)])
         else:
             rows, W, shown = own_models(datafit)
         budgets = [] if self.separate else self.budgets(budget, m, d)
@@ -147,7 +151,7 @@ class FeatureLearning(Method):
                 rows = rows_at(datafit, W)
             U = moments.vectors(unit_rows(shown))
             moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)
-            gamma = GAMMA[:, None] * rows.unit
+            gamma = gamma_grid(rows, ridge)
             paths = [Path(rows, prior, gamma) for prior in moments.priors(own=once)]
             if self.tuning == "shared":
                 W, shown = by_left_out(paths)
@@ -199,9 +203,27 @@ class FeatureLearning(Method):
         return replace(guarantee, epsilon=guarantee.epsilon + votes, basis=basis)
 
 
-def separate_path(rows):
+def gamma_grid(rows, ridge=None):
+    """Gamma to choose from, shape (g, m).
+
+    With `ridge` it is near the penalty that cross-validation chose for separate tasks: that choice
+    is by the AUC, while the leave-one-out logistic loss would take too small a gamma.
+    """
+    return GAMMA[:, None] * rows.unit if ridge is None else AROUND[:, None] * ridge
+
+
+def ridge_of(rows, W):
+    """Penalty for which W is the ridge solution, w'(X'y - X'X w)/||w||^2; shape (m,)."""
+    slope = rows.xty - np.einsum("mde,me->md", rows.gram, W)
+    size = (W**2).sum(axis=1)
+    ridge = (slope * W).sum(axis=1) / np.where(size > 0, size, 1)
+    return np.where(ridge > 0, ridge, rows.unit)
+
+
+def separate_path(rows, ridge=None):
     """Ridge models of every task on its own."""
-    return Path(rows, Prior("separate", np.eye(rows.gram.shape[1])), GAMMA[:, None] * rows.unit)
+    C = np.eye(rows.gram.shape[1])
+    return Path(rows, Prior("separate", C), gamma_grid(rows, ridge))
 
 
 def own_models(datafit):
