@@ -260,6 +260,21 @@ def predict(*arguments, cwd):
     return mpmtl_run(*arguments, cwd=cwd, program="mpmtl-predict")
 
 
+def test_columns_are_declared_on_the_command_line(frame, tmp_path):
+    """As the tutorial does it: nothing is read off the table, so there is no caveat about it."""
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = mpmtl_run(
+        *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
+        *("dataset.ranges={age: [10, 20]}", "dataset.levels={sex: [f, m]}"),
+        *("dataset.indicators=[age]", "dataset.kind=regression"),
+        *("method=fl", "epsilon=1", "scale=smoke", "n_jobs=1"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pooled-schema" not in done.stdout
+    assert "proved      (1, " in done.stdout
+
+
 def test_predictions_are_the_models_own(frame, run_with_models, tmp_path):
     """The table's rows through the saved models: the scores of the encoded rows."""
     models = run_with_models / "models/replicate-0000"

@@ -172,9 +172,9 @@ class Table(RealData):
         Columns; default all but task and target.
     drop : list of str
         Columns left out.
-    ranges : dict of str to [low, high]
+    ranges : dict of str to [low, high], optional
         Public ranges of numeric columns, mapped to [-1, 1] and clipped there.
-    levels : dict of str to list
+    levels : dict of str to list, optional
         Public levels of categorical columns.
     indicators : list of str or "auto"
         Numeric columns with an indicator of missing values.
@@ -199,8 +199,8 @@ class Table(RealData):
     target: str = ""
     features: list | None = None
     drop: list = field(default_factory=list)
-    ranges: dict = field(default_factory=dict)
-    levels: dict = field(default_factory=dict)
+    ranges: dict | None = None
+    levels: dict | None = None
     indicators: object = "auto"
     kind: str = "auto"
     positive: object = None
@@ -214,6 +214,8 @@ class Table(RealData):
 
     def __post_init__(self):
         super().__post_init__()
+        for key in ("ranges", "levels"):
+            object.__setattr__(self, key, {} if getattr(self, key) is None else getattr(self, key))
         for key, kind in (("features", list), ("drop", list), ("ranges", dict), ("levels", dict)):
             value = getattr(self, key)
             ok = isinstance(value, kind) or (key == "features" and value is None)

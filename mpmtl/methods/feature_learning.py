@@ -147,7 +147,7 @@ class FeatureLearning(Method):
             shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
         moments = Moments(self.affine, m, d, budget.mechanism)
         for t, scale in enumerate(budget.mechanism.scale(np.asarray(budgets))):
-            if t > 0:
+            if t > 0 and isinstance(datafit, LogisticLoss):
                 rows = rows_at(datafit, W)
             U = moments.vectors(unit_rows(shown))
             moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)

@@ -9,6 +9,7 @@ w = P c/(s + gamma) + a (mu - P e/(s + gamma)), c = P'X'y, e = P'X'X mu.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
@@ -50,6 +51,17 @@ class Rows:
     error_weight: np.ndarray
     labels: tuple | None = None
     root: tuple | None = None
+
+    def diagonalised(self, C):
+        """s and P with P'X'X P = diag(s) and P P' = C, shapes (m, d) and (m, d, d)."""
+        R = np.linalg.cholesky(C)
+        s, Q = np.linalg.eigh(R.swapaxes(-1, -2) @ self.gram @ R)
+        return np.maximum(s, 0), R @ Q
+
+    @cached_property
+    def plain(self):
+        """The same for C = I."""
+        return self.diagonalised(np.eye(self.gram.shape[1]))
 
 
 def rows_at(datafit, W):
@@ -106,9 +118,8 @@ class Path:
         if prior.own:
             x = rows.direction
             C = C + len(C) * x[:, :, None] * x[:, None, :]
-        R = np.linalg.cholesky(C)
-        s, Q = np.linalg.eigh(R.swapaxes(-1, -2) @ rows.gram @ R)
-        self.s, self.P = np.maximum(s, 0), R @ Q
+        same = C.ndim == 2 and np.array_equal(C, np.eye(len(C)))  # several priors have C = I
+        self.s, self.P = rows.plain if same else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
         self.c = self._rotated(rows.xty)
         self.W = self._solution(self.c)
