@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.figures.style import figure, line_with_band
 from mpmtl.figures.tables import run_table, summary
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
@@ -29,15 +29,8 @@ def draw(results, path, form):
         for k, (accelerated, line) in enumerate(table.groupby("accelerated")):
             name = "accelerated" if accelerated else "basic"
             line = line.sort_values(key)
-            ax.plot(
-                line[key],
-                line["mean"],
-                color=COLOURS[k],
-                marker=MARKERS[k],
-                label=f"lr, wishart (claimed), {name}",
-            )
-            low, high = line["mean"] - line["std"], line["mean"] + line["std"]
-            ax.fill_between(line[key], low, high, color=COLOURS[k], alpha=0.15, lw=0)
+            words = f"lr, wishart (claimed), {name}"
+            line_with_band(ax, line[key], line, k, words)
         stl, mtl = (level["mean"] for level in levels)
         ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
         ax.plot([], [], " ", label=f"mtl_lr, not private: {mtl:.3f} (far below)")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import COLOURS, figure
+from mpmtl.figures.style import COLOURS, figure, line_with_band
 from mpmtl.figures.tables import run_table, summary
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
@@ -23,9 +23,7 @@ def draw(results, path):
         parts[method] = summary(trace, ["round"]).assign(method=method)
     lr, dp = parts["lr"], parts["dp_mtrl"].query("round == 1")
     with figure(path, pd.concat([lr, dp])) as ax:
-        ax.plot(lr["round"], lr["mean"], color=COLOURS[0], label="lr, wishart (claimed)")
-        low, high = lr["mean"] - lr["std"], lr["mean"] + lr["std"]
-        ax.fill_between(lr["round"], low, high, color=COLOURS[0], alpha=0.15, lw=0)
+        line_with_band(ax, lr["round"], lr, 0, "lr, wishart (claimed)")
         mine = dp["mean"].iloc[0]
         ax.axhline(mine, color=COLOURS[1], ls="--", lw=1, label=f"dp_mtrl (claimed): {mine:.2f}")
         words = f"dp_mtrl as the paper prints it: {PAPER_DP_MTRL}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, COLUMN, MARKERS, figure
+from mpmtl.figures.style import COLOURS, COLUMN, figure, line_with_band
 from mpmtl.figures.tables import accuracy, summary
 
 METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
@@ -64,14 +64,17 @@ def _lines(ax, table, stl):
     ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
     lines = table.groupby(["method", "privacy", "status"], sort=False)
     for k, ((method, privacy, status), line) in enumerate(lines):
-        colour = COLOURS[k % len(COLOURS)]
         if status == "none":
             if not method.startswith("stl"):
                 level = line["mean"].iloc[0]
-                ax.axhline(level, color=colour, ls="--", lw=1, label=f"{method}, not private")
+                ax.axhline(
+                    level,
+                    color=COLOURS[k % len(COLOURS)],
+                    ls="--",
+                    lw=1,
+                    label=f"{method}, not private",
+                )
             continue
         line = line.sort_values("epsilon")
-        label, marker = f"{method}, {privacy} ({status})", MARKERS[k % len(MARKERS)]
-        ax.plot(line.epsilon, line["mean"], color=colour, marker=marker, label=label)
-        low, high = line["mean"] - line["std"], line["mean"] + line["std"]
-        ax.fill_between(line.epsilon, low, high, color=colour, alpha=0.15, lw=0)
+        words = f"{method}, {privacy} ({status})"
+        line_with_band(ax, line.epsilon, line, k, words)

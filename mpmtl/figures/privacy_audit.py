@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.figures.style import COLOURS, MARKERS, figure, look
 from mpmtl.terminal import pair_words
 
 
@@ -98,8 +98,7 @@ def draw_over_epsilon(table, path):
             ax.plot(
                 rows.epsilon,
                 rows.measured,
-                color=COLOURS[k % len(COLOURS)],
-                marker=MARKERS[k % len(MARKERS)],
+                **look(k),
                 label=f"{privacy}, {method}, {rows.guarantee.iloc[0]}",
                 markerfacecolor="none",
                 markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart

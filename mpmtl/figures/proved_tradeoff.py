@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.figures.style import figure, line_with_band
 from mpmtl.privacy.mechanisms import MECHANISMS
 
 NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
@@ -29,22 +29,8 @@ def draw_tradeoff(table, path):
             rows = table[table.dataset == dataset]
             for k, method in enumerate(methods):
                 line = rows[(rows.method == method) & np.isfinite(rows.epsilon)]
-                look = {"color": COLOURS[k % len(COLOURS)]}
-                ax.fill_between(
-                    line.epsilon,
-                    line["mean"] - line.sd,
-                    line["mean"] + line.sd,
-                    alpha=0.15,
-                    lw=0,
-                    **look,
-                )
-                ax.plot(
-                    line.epsilon,
-                    line["mean"],
-                    marker=MARKERS[k % len(MARKERS)],
-                    label=f"{method}, {status[method]}",
-                    **look,
-                )
+                line = line.rename(columns={"sd": "std"})
+                line_with_band(ax, line.epsilon, line, k, f"{method}, {status[method]}")
             ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
             free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
             for _, row in free.iterrows():

@@ -55,3 +55,21 @@ def figure(path, table, width=COLUMN, height=2.6, **subplots):
         drawn.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})
         drawn.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     pd.DataFrame(table).to_csv(path.with_suffix(".csv"), index=False)
+
+
+def look(k):
+    """Colour, marker and line of the k-th line of a figure; the eighth is dashed."""
+    n = len(COLOURS)
+    return {"color": COLOURS[k % n], "marker": MARKERS[k % n], "ls": "-" if k < n else "--"}
+
+
+def line_with_band(ax, x, table, k, label):
+    """The k-th line of a figure: column `mean` over x, and a band of one `std`."""
+    ax.plot(x, table["mean"], label=label, **look(k))
+    low, high = table["mean"] - table["std"], table["mean"] + table["std"]
+    ax.fill_between(x, low, high, color=look(k)["color"], alpha=0.15, lw=0)
+
+
+def line_with_bars(ax, x, table, k, label):
+    """The k-th line of a figure: column `mean` over x, with bars of one `std`."""
+    ax.errorbar(x, table["mean"], table["std"], capsize=2, label=label, **look(k))

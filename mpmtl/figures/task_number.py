@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, MARKERS, figure
+from mpmtl.figures.style import figure, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
@@ -20,15 +20,7 @@ def draw(results, path):
         for k, ((method, status), line) in enumerate(table.groupby(["method", "status"])):
             line = line.sort_values("m")
             words = "not private" if status == "none" else f"wishart, eps = 0.1 ({status})"
-            ax.errorbar(
-                line.m,
-                line["mean"],
-                line["std"],
-                color=COLOURS[k],
-                marker=MARKERS[k],
-                capsize=2,
-                label=f"{method}, {words}",
-            )
+            line_with_bars(ax, line.m, line, k, f"{method}, {words}")
         ax.set_xscale("log")
         ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         ax.set_xticks([], minor=True)

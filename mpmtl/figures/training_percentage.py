@@ -7,7 +7,7 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures.privacy_accuracy import BASELINES, METRICS
-from mpmtl.figures.style import COLOURS, COLUMN, MARKERS, figure
+from mpmtl.figures.style import COLUMN, figure, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
@@ -30,15 +30,7 @@ def draw(results, path, dataset):
                 for k, ((method, status), line) in enumerate(here.groupby(["method", "status"])):
                     line = line.sort_values("percent")
                     words = "not private" if status == "none" else f"({status})"
-                    ax.errorbar(
-                        line.percent,
-                        line["mean"],
-                        line["std"],
-                        color=COLOURS[k],
-                        marker=MARKERS[k],
-                        capsize=2,
-                        label=f"{method}, {words}",
-                    )
+                    line_with_bars(ax, line.percent, line, k, f"{method}, {words}")
                 if row == 0:
                     ax.set_title(f"{dataset}, eps = {eps:g}")
                 else:
