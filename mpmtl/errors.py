@@ -10,9 +10,9 @@ class ResultsError(RuntimeError):
 
 
 def require(ok, message):
-    """Raise `InputError(message)` unless `ok`.
+    """Raise `InputError(message)` unless `ok`; line breaks in quoted values become spaces.
 
     A comparison with nan is false, so `require(x > 0, ...)` refuses nan as well.
     """
     if not ok:
-        raise InputError(message)
+        raise InputError(" ".join(message.split()))

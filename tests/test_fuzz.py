@@ -207,6 +207,7 @@ def test_any_command_line_gives_a_result_or_one_line_at_length(tmp_path, monkeyp
 SEEDS = (
     b"task,x,z,y\na,1,u,2\na,2,v,3\nb,3,u,4\nb,4,v,5\nc,1,,\n",
     b"task,x,z,y\na,1e308,u,1\na,-1e308,v,-1\nb,1e-320,u,0\nb,nan,v,inf\n",
+    b'task,x,"z\nz",y\na,1,"u\nu",2\na,2,v,3\nb,3,"u\nu",4\nb,4,v,5\n',
     "task,x,z,y\n\u00e9,1,\u4e2d,2\n\u00e9,2,v,3\n,3,u,4\n".encode(),
 )
 

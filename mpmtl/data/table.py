@@ -140,7 +140,7 @@ def read_table(path):
     except (OSError, EOFError, ValueError, UnicodeError) as error:  # pandas' are ValueErrors
         text = " ".join(str(error).split())
         raise InputError(f"{path} cannot be read as a table: {text[:200]}") from error
-    frame.columns = [str(name).strip() for name in frame.columns]
+    frame.columns = [" ".join(str(name).split()) for name in frame.columns]
     repeated = frame.columns[frame.columns.duplicated()]
     require(len(repeated) == 0, f"{path}: column {', '.join(repeated)} appears more than once")
     require(len(frame) > 0, f"{path} has no rows")
