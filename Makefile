@@ -29,6 +29,10 @@ audit: install  ## what every mechanism really gives up over epsilon, with its f
 	$(BIN)/mpmtl-audit -m experiment=privacy_audit method=gs privacy=wishart
 	$(BIN)/python scripts/plot_privacy_audit.py
 
+reproduce-paper: SCALE = paper
+reproduce-paper: install  ## all experiments and figures of the paper: plan and forecast first, resumable (SCALE=laptop, smoke)
+	$(BIN)/python scripts/reproduce_paper.py --scale $(SCALE)
+
 data: install  ## fetch the real data sets into data/ (needs internet)
 	$(BIN)/python scripts/fetch_data.py
 
@@ -46,4 +50,4 @@ bench: install  ## time every method, whole runs and other solvers: tables (want
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke audit data test test-full bench clean
+.PHONY: help install run smoke audit reproduce-paper data test test-full bench clean

@@ -148,7 +148,7 @@ def plan(scale, figures=FIGURES, out=None):
     return rows
 
 
-def reproduce(scale, scripts):
+def reproduce(scale, scripts, figures=FIGURES):
     """Run what the plan says and draw every figure; returns the number of failures.
 
     Parameters
@@ -156,9 +156,10 @@ def reproduce(scale, scripts):
     scale : str
     scripts : Path
         Folder of the scripts that draw.
+    figures : sequence of Figure
     """
     failures, measured = 0, []
-    for figure, expected in plan(scale):
+    for figure, expected in plan(scale, figures):
         started = time.perf_counter()
         results = jobs(figure.experiment, scale)[0].results_dir
         run = [Path(sys.executable).parent / "mpmtl-run"]

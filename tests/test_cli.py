@@ -95,6 +95,7 @@ BAD = {
     "tuning.n_rounds=2.5": "tuning.n_rounds = 2.5 must be a whole number of at least 1",
     "tuning.lam=nan": "tuning.lam = nan must be finite and at least 0",
     "tuning.lam=[]": "tuning.lam is empty",
+    "tag=../elsewhere": "tag = ../elsewhere: use letters, digits, - and /",
     "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of the largest task",
     "tuning.folds=1": "tuning.folds = 1: use at least 2",
     "tuning.accelerated=maybe": "tuning.accelerated = maybe must be true or false",

@@ -229,3 +229,23 @@ def test_a_task_smaller_than_the_folds_is_held_out_once_for_each_sample(rng):
     data = ragged_data(rng, m=30, low=1, high=9)
     for labels in assign_folds(data, 6, rng):
         assert np.bincount(labels, minlength=6).max() <= -(-len(labels) // 6)
+
+
+@pytest.mark.parametrize("used", [20, 40, 320])
+def test_the_first_tasks_are_the_same_however_many_take_part(used):
+    """Fig. 8: the twenty that are scored do not depend on how many others learn."""
+    everybody, _ = LowRank().draw(None, 3, 1)
+    train, test = LowRank(used=used, scored=20).draw(None, 3, 1)
+    assert (train.n_tasks, test.n_tasks) == (used, 20)
+    assert train.task_names[:20] == test.task_names
+    for name, X, y in zip(train.task_names, train.X, train.y, strict=True):
+        np.testing.assert_array_equal(X, everybody.X[int(name) - 1])
+        np.testing.assert_array_equal(y, everybody.y[int(name) - 1])
+    blocks = np.bincount([(int(name) - 1) // 64 for name in train.task_names], minlength=5)
+    assert blocks.max() - blocks.min() <= 2  # every block has its share
+
+
+@pytest.mark.parametrize("settings", [{"used": 0}, {"used": 321}, {"used": 5, "scored": 6}])
+def test_impossible_numbers_of_tasks_are_refused(settings):
+    with pytest.raises(InputError, match="must be between 1 and"):
+        LowRank(**settings)

@@ -46,7 +46,8 @@ class Synthetic:
             self.noise >= 0 and np.isfinite(self.noise),
             f"dataset.noise = {self.noise} must be finite and at least 0",
         )
-        used, scored = self.used or self.m, self.scored or 1
+        used = self.m if self.used is None else self.used
+        scored = 1 if self.scored is None else self.scored
         require(1 <= used <= self.m, f"dataset.used = {self.used} must be between 1 and m")
         require(
             1 <= scored <= used,

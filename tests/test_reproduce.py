@@ -1,0 +1,69 @@
+"""All experiments in one go: the plan names every figure, its jobs and what is left."""
+
+import io
+import subprocess
+import sys
+
+from conftest import ROOT, mpmtl_run
+
+from mpmtl.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
+
+EXAMPLE = Figure("Fig. 2", "model_leakage", "plot_model_leakage")
+
+
+def test_every_figure_has_its_experiment_and_its_script():
+    for figure in FIGURES:
+        assert (ROOT / f"conf/experiment/{figure.experiment}.yaml").is_file()
+        assert (ROOT / f"scripts/{figure.script}.py").is_file()
+    drawn = {figure.experiment for figure in FIGURES}
+    ours = {"privacy_audit", "proved_tradeoff"}
+    assert drawn | ours == {p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")}
+
+
+def test_jobs_are_the_sweep_with_repeated_runs_once():
+    runs = jobs("privacy_accuracy_low_rank", "smoke")
+    assert len(runs) == 2 + 4 * 5  # stl and mtl do not depend on epsilon
+    assert {run.method.name for run in runs} == {"stl", "mtl", "lr", "gs", "dp_mtrl", "dp_aggr"}
+    assert len({run.folder for run in jobs("task_number", "smoke")}) == 15
+
+
+def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    ((figure, seconds),) = plan("smoke", [EXAMPLE], out)
+    assert figure is EXAMPLE
+    assert seconds > 0
+    assert "model_leakage                       2           4" in out.getvalue()
+    done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [finished(run) for run in jobs("model_leakage", "smoke")] == [2, 2]
+    out = io.StringIO()
+    assert plan("smoke", [EXAMPLE], out) == [(EXAMPLE, 0.0)]
+    assert "0 of 4       done" in out.getvalue()
+
+
+def test_missing_data_leave_a_figure_out_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPMTL_DATA_DIR", str(tmp_path))
+    out = io.StringIO()
+    school = next(f for f in FIGURES if f.experiment == "privacy_accuracy_school")
+    assert plan("smoke", [school], out) == []
+    assert "left out: data file" in out.getvalue()
+
+
+def test_runs_and_draws(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE]) == 0
+    assert (tmp_path / "results/smoke/figures/model_leakage.png").is_file()
+    assert "measured" in capfd.readouterr().out
+
+
+def test_the_script_prints_a_plan(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/reproduce_paper.py", "--scale", "tiny"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "invalid choice: 'tiny'" in done.stderr
