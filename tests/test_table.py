@@ -120,6 +120,24 @@ def test_formats(name, frame, tmp_path):
     assert table.load(None).n_samples.sum() == len(frame)
 
 
+def test_targets_outside_a_declared_range_are_clipped_and_counted(frame, tmp_path):
+    low, high = frame.score.quantile([0.1, 0.9])
+    table = saved(frame, tmp_path / "t.csv", target_range=[float(low), float(high)])
+    y = np.concatenate(table.load(None).y)
+    assert (y.min(), y.max()) == (low, high)
+    outside = int(((frame.score < low) | (frame.score > high)).sum())
+    assert f"{outside} targets clipped to dataset.target_range" in " ".join(table.notes)
+
+
+def test_rows_are_clipped_at_the_declared_norm_only(frame, tmp_path):
+    raw = saved(frame, tmp_path / "t.csv", rows="clip", norm=1e9).draw(None, 0, 0)[0]
+    clipped = saved(frame, tmp_path / "t.csv", rows="clip", norm=1.5).draw(None, 0, 0)[0]
+    for X, short in zip(raw.X, clipped.X, strict=True):
+        norms = np.linalg.norm(X, axis=1)
+        np.testing.assert_allclose(np.linalg.norm(short, axis=1), np.minimum(norms, 1.5))
+        np.testing.assert_allclose(short[norms <= 1.5], X[norms <= 1.5])
+
+
 def test_two_classes_are_labels(frame, tmp_path):
     frame["passed"] = np.where(frame.score > frame.score.median(), "yes", "no")
     table = saved(frame.drop(columns="score"), tmp_path / "t.csv", target="passed")
