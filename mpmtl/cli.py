@@ -102,7 +102,7 @@ class SweepReport(Callback):
         paths = Path(config.hydra.sweep.dir).glob("job-*.json")
         jobs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         jobs.sort(key=lambda job: job["number"])
-        rows = {json.dumps(job["row"]): job["row"] for job in jobs if "row" in job}
+        rows = {job["folder"]: job["row"] for job in jobs if "row" in job}
         if rows:
             print(f"\n{sweep_table(list(rows.values()))}")
         failed = [job for job in jobs if "error" in job]
@@ -151,7 +151,7 @@ def command(config_name, schema, build, execute, stopped):
                 explained = {code for row in done.values() for code in row["caveats"]}
                 elsewhere = os.getpid() != process  # jobs beside this one may share a folder
                 done[same] = execute(run, explained=explained, wait=elsewhere)
-            outcome["row"] = done[same]
+            outcome |= {"row": done[same], "folder": run.folder}
         except (InputError, ResultsError) as error:
             print(f"error: {error}", file=sys.stderr)
             outcome["error"] = str(error)

@@ -170,6 +170,15 @@ def test_a_sweep_ends_with_a_table_and_is_drawn(tmp_path):
     assert empty.stderr == "error: no audits below none: run mpmtl-audit experiment=privacy_audit\n"
 
 
+def test_audits_that_find_the_same_have_a_line_each(tmp_path):
+    words = ("-m", "privacy=gaussian", "epsilon=1", "d=2,3", "samples=2000", "attack=likelihood")
+    done = mpmtl_audit(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = [line.split() for line in done.stdout.splitlines()[-2:]]
+    assert [line[3] for line in table] == ["d-2_m-10_T-1", "d-3_m-10_T-1"]
+    assert [line[-1] for line in table] == ["0)", "0)"]
+
+
 def test_the_experiment_composes_for_every_mechanism():
     register_schema()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):

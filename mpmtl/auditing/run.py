@@ -206,6 +206,7 @@ def summary_row(run, found):
         "dataset": run.dataset.name,
         "method": run.method.name,
         "privacy": run.mechanism.name,
+        "sizes": run.folder.split("/")[-2],
         "eps": f"{run.epsilon:g}",
     }
     for name in ("claimed", "proved", "instance"):
