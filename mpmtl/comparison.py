@@ -13,8 +13,12 @@ RESAMPLES = 2000
 
 
 def read_replicates(results_dir):
-    """All replicates.csv below a results folder, one table."""
-    paths = sorted(Path(results_dir).rglob("replicates.csv"))
+    """The replicates of all runs of a results folder, one table.
+
+    Folders of another scale or with a tag (`smoke/`, `task_number/`) are not read: they hold other
+    settings of the same methods.
+    """
+    paths = sorted(Path(results_dir).glob("*/*/*/eps-*/replicates.csv"))
     require(paths, f"there are no results below {results_dir}: run mpmtl-run first")
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
 

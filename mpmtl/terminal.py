@@ -159,13 +159,19 @@ def card(run, records, path, explained=()):
     if statement["instance"]:
         lines.append(("proved also", _guarantee(statement["instance"])))
     lines += [("note", note) for note in statement["notes"]]
-    new = [code for code in statement["caveats"] if code not in explained]
-    known = [code for code in statement["caveats"] if code in explained]
-    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in new]
-    if known:
-        lines.append(("caveats", f"{', '.join(known)} (explained above)"))
-    lines.append(("files", str(path)))
-    title = f"{run.label}, {_budget_words(run)}"
+    lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
+    return card_text(f"{run.label}, {_budget_words(run)}", lines)
+
+
+def caveat_lines(codes, explained):
+    """Lines of a card for caveats: in full, or only named where they were printed before."""
+    known = [code for code in codes if code in explained]
+    lines = [("caveat", f"{code}: {CAVEATS[code]}") for code in codes if code not in explained]
+    return lines + ([("caveats", f"{', '.join(known)} (explained above)")] if known else [])
+
+
+def card_text(title, lines):
+    """A card: its title, underlined, and its lines, pairs of a name and a text."""
     return "\n".join([title, "-" * min(len(title), WIDTH), *map(card_line, lines)])
 
 

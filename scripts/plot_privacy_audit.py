@@ -3,29 +3,13 @@
 Reads every audit below the results folder (make them with mpmtl-audit experiment=privacy_audit).
 """
 
-import argparse
-import sys
-from pathlib import Path
-
-from mpmtl.errors import ResultsError
+from mpmtl.figures.command import main
 from mpmtl.figures.privacy_audit import collect, draw_over_epsilon
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Draw measured delta over stated epsilon.")
-    parser.add_argument("--results", default="results", help="results folder of the audits")
-    parser.add_argument(
-        "--out", help="figure without suffix; default <results>/audit/privacy_audit"
-    )
-    options = parser.parse_args()
-    out = Path(options.out or Path(options.results) / "audit" / "privacy_audit")
-    try:
-        draw_over_epsilon(collect(options.results), out)
-    except ResultsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    print(f"{out}.png, .pdf and .csv")
+def draw(results, path):
+    draw_over_epsilon(collect(results), path)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, draw, "privacy_audit", folder="audit")

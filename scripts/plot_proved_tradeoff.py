@@ -5,9 +5,11 @@ that is recovered, and a paired test against a reference method; draws accuracy 
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from mpmtl.comparison import compare, read_replicates
+from mpmtl.errors import InputError
 from mpmtl.figures.proved_tradeoff import draw_tradeoff
 
 
@@ -17,7 +19,11 @@ def main():
     parser.add_argument("--reference", default="fl", help="method of the paired tests")
     parser.add_argument("--out", type=Path, help="figure to draw, without suffix")
     options = parser.parse_args()
-    table = compare(read_replicates(options.results_dir), options.reference)
+    try:
+        table = compare(read_replicates(options.results_dir), options.reference)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     print(table.round(4).to_string(index=False, na_rep="-"))
     draw_tradeoff(table, options.out or Path(options.results_dir) / "proved_tradeoff")
 

@@ -1,8 +1,12 @@
 """The table of methods side by side."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
 from mpmtl.comparison import compare, gap_recovered, read_replicates
 from mpmtl.errors import InputError
@@ -60,6 +64,27 @@ def test_without_a_method_free_of_noise_there_is_no_gap():
 def test_an_empty_folder_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no results below"):
         read_replicates(tmp_path)
+
+
+def test_runs_of_another_scale_are_not_mixed_in(tmp_path):
+    for place, value in (("", 0.5), ("smoke", 9.0), ("task_number/m=20", 9.0)):
+        folder = tmp_path / place / "low_rank/fl/gaussian/eps-1"
+        folder.mkdir(parents=True)
+        pd.DataFrame(rows("fl", 1.0, [value], [0.9])).to_csv(folder / "replicates.csv", index=False)
+    table = read_replicates(tmp_path)
+    assert set(table[table.metric == "nmse"].value) == {0.5}
+
+
+def test_the_script_says_in_one_line_that_there_is_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/plot_proved_tradeoff.py", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there are no results below")
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_figure_is_drawn_with_its_table(tmp_path):

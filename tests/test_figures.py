@@ -4,11 +4,13 @@ import io
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, make_run
 
 from mpmtl.errors import ResultsError
+from mpmtl.figures.matrices import draw_relations
 from mpmtl.figures.privacy_accuracy import draw
 from mpmtl.figures.tables import accuracy
 from mpmtl.runner import execute
@@ -54,6 +56,20 @@ def test_stl_belongs_to_the_same_replicates(results):
     stl = rows.groupby("replicate").stl.nunique()
     assert (stl == 1).all()
     assert len(stl) == 3
+
+
+def test_pictures_show_the_models_of_the_run_they_are_beside(tmp_path):
+    """Another seed, another number of tasks: the true models in the figure are that run's own."""
+    for method in ("lr", "dp_mtrl"):
+        words = (f"method={method}", "epsilon=0.1", "seed=5", "tag=task_relations")
+        run = make_run(*words, "save_models=true", f"results_dir={tmp_path}")
+        execute(run, io.StringIO())
+    draw_relations(tmp_path, tmp_path / "r")
+    table = pd.read_csv(tmp_path / "r.csv")
+    shown = table[table.panel == "true: models"].pivot(index="row", columns="column").value
+    W = run.dataset.truth(5, 0)[0]
+    assert shown.shape == (4, 12)
+    np.testing.assert_allclose(shown.to_numpy(), (W / np.linalg.norm(W, axis=1)[:, None]).T)
 
 
 def test_what_is_not_there_is_one_line(results, tmp_path):

@@ -256,8 +256,7 @@ def candidate_of(method, inputs, n_rounds, lam):
     candidate = method.candidates(tuning, Scales(1.0, np.ones((m + 1, d)), 1.0))[0]
     if isinstance(method, Proximal):  # lam in units of the step
         datafit, _ = inputs.with_models(np.zeros(d))
-        unit = 1 / method.eta if method.eta else method.parts * datafit.lipschitz()
-        candidate = replace(candidate, lam=lam * unit)
+        candidate = replace(candidate, lam=lam * method.lipschitz(datafit))
     return candidate
 
 

@@ -10,9 +10,8 @@ from mpmtl.auditing.audit import default_method, run_audit, sample_counts, subje
 from mpmtl.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.errors import require
 from mpmtl.figures.privacy_audit import draw_profile
-from mpmtl.privacy.statements import CAVEATS
 from mpmtl.results import RunFolder
-from mpmtl.terminal import WIDTH, card_line, pair_words
+from mpmtl.terminal import card_text, caveat_lines, pair_words
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
 #: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.
@@ -190,14 +189,8 @@ def card(run, found, path, explained=()):
             "proof: another attack may do better",
         )
     )
-    codes = [code for code in statement["caveats"] if code not in explained]
-    lines += [("caveat", f"{code}: {CAVEATS[code]}") for code in codes]
-    known = [code for code in statement["caveats"] if code in explained]
-    if known:
-        lines.append(("caveats", f"{', '.join(known)} (explained above)"))
-    lines.append(("files", str(path)))
-    title = f"audit of {run.label}, eps = {run.epsilon:g}"
-    return "\n".join([title, "-" * min(len(title), WIDTH), *map(card_line, lines)])
+    lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
+    return card_text(f"audit of {run.label}, eps = {run.epsilon:g}", lines)
 
 
 def summary_row(run, found):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpmtl.datafits import Loss
+from mpmtl.datafits import LogisticLoss, Loss
 from mpmtl.errors import require
 from mpmtl.methods import Budget, Candidate, Decomposed, FitLog, Proximal
 from mpmtl.methods.base import Method
@@ -226,7 +226,7 @@ class Inputs:
 
     def with_models(self, *models):
         """Losses and starting models of the others and of tasks with X = I, y = w."""
-        binary = type(self.datafit).__name__ == "LogisticLoss"
+        binary = isinstance(self.datafit, LogisticLoss)
         d = self.start.shape[1]
         targets = [np.where(w >= 0, 1.0, -1.0) if binary else w for w in models]
         datafit = type(self.datafit)(
@@ -321,13 +321,12 @@ class ProximalView:
         """Standard noise that each of two inputs needs for what the others saw."""
         datafit, start = self.inputs.with_models(*pair)
         replay = Replay(penalty_named(self.method.penalty), observed)
-        lipschitz = 1 / self.method.eta if self.method.eta else datafit.lipschitz()
         heads = [self.candidate] * len(observed)
         rounds = proximal_rounds(
             datafit,
             replay,
             start,
-            self.method.rounds(heads, lipschitz),
+            self.method.rounds(heads, self.method.lipschitz(datafit)),
             lambda t, Sigma: Sigma,
             clip=self.method.clip,
         )

@@ -58,10 +58,14 @@ class Synthetic:
         """True models as rows, shape (m, d)."""
         raise NotImplementedError
 
+    def truth(self, seed, replicate):
+        """True models of a replicate, shape (m, d), and the generator that goes on to its data."""
+        rng = stream(seed, "data", self.name, replicate)
+        return self.models(rng), rng
+
     def draw(self, data_dir, seed, replicate):
         """Training and test data of a replicate (`data_dir` is not used)."""
-        rng = stream(seed, "data", self.name, replicate)
-        W = self.models(rng)
+        W, rng = self.truth(seed, replicate)
         order = np.arange(self.m) if self.used is None else spread_order(self.m)[: self.used]
         train = self._sample(W, self.n, rng, order)
         return train, self._sample(W, self.n * self.test_ratio, rng, order[: self.scored])

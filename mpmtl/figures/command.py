@@ -7,7 +7,7 @@ from pathlib import Path
 from mpmtl.errors import InputError, ResultsError
 
 
-def main(doc, draw, name, **options):
+def main(doc, draw, name, folder="figures", **options):
     """Entry point of a script.
 
     Parameters
@@ -16,8 +16,10 @@ def main(doc, draw, name, **options):
         The script's docstring; its first line is the description.
     draw : callable
         ``draw(results, path, **values)`` writes path.png, .pdf and .csv.
-    name : str
-        File below ``<results>/figures`` if --out is not given.
+    name : str or callable
+        File if --out is not given, or a function of the script's arguments.
+    folder : str
+        Below the results folder, where that file goes.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """
@@ -25,12 +27,12 @@ def main(doc, draw, name, **options):
     for key, settings in options.items():
         parser.add_argument(key if "nargs" in settings else f"--{key}", **settings)
     parser.add_argument("--results", default="results", help="results folder (results)")
-    parser.add_argument("--out", help="without suffix; default <results>/figures/<name>")
+    parser.add_argument("--out", help=f"without suffix; default in <results>/{folder}")
     values = vars(parser.parse_args())
     results, out = Path(values.pop("results")), values.pop("out")
     if callable(name):
         name = name(**values)
-    path = Path(out) if out else results / "figures" / name
+    path = Path(out) if out else results / folder / name
     try:
         draw(results, path, **values)
     except (ResultsError, InputError) as error:

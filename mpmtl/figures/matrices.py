@@ -7,8 +7,7 @@ import pandas as pd
 
 from mpmtl.data import LeakageExample, LowRank
 from mpmtl.figures.style import COLUMN, figure
-from mpmtl.figures.tables import run_table, saved_models
-from mpmtl.streams import stream
+from mpmtl.figures.tables import recorded_dataset, run_table, saved_models
 
 COLOURMAP = "PuOr"  # readable for the colour-blind, white at zero
 
@@ -63,7 +62,8 @@ def draw_leakage(results, path):
     """Fig. 2: models before MTL, after it without noise (eps = 1e40), and with it (eps = 0.1)."""
     root = Path(results) / "model_leakage/leakage_example/lr/wishart"
     leaked, protected = (saved_models(root / f"eps-{eps}") for eps in ("1e+40", "0.1"))
-    data, _ = LeakageExample().draw(None, 0, 0)
+    dataset, seed = recorded_dataset(root / "eps-0.1", LeakageExample)
+    data, _ = dataset.draw(None, seed, 0)
     panels = {
         "(a) before": columns_normalised(np.array(data.y)),
         "(b) after, eps = 1e40:\nno protection": columns_normalised(leaked),
@@ -84,7 +84,8 @@ def draw_relations(results, path):
         "lr": root / "lr/wishart/eps-0.1",
     }
     replicates = sorted(run_table(places["lr"], "replicates").replicate.unique())
-    truth = [LowRank().models(stream(0, "data", "low_rank", int(r))) for r in replicates]
+    dataset, seed = recorded_dataset(places["lr"], LowRank)
+    truth = [dataset.truth(seed, int(r))[0] for r in replicates]
     found = {name: [saved_models(p, r) for r in replicates] for name, p in places.items()}
     models = {"true": truth, "dp_mtrl (claimed)": found["dp_mtrl"], "lr (claimed)": found["lr"]}
     panels = {

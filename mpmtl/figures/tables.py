@@ -79,6 +79,13 @@ def run_table(path, name):
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
+def recorded_dataset(path, kind):
+    """The data set of a run, an instance of `kind` with its settings, and the run's seed."""
+    settings = json.loads((Path(path) / "manifest.json").read_text(encoding="utf-8"))["settings"]
+    values = {key: v for key, v in settings["dataset"].items() if key != "_target_"}
+    return kind(**values), settings["seed"]
+
+
 def saved_models(path, replicate=0):
     """Models of a run with save_models=true, shape (m, d)."""
     place = Path(path) / "models" / f"replicate-{replicate:04d}"

@@ -138,7 +138,8 @@ class FeatureLearning(Method):
             rows = rows_at(datafit, W0)
             if isinstance(datafit, LogisticLoss):
                 ridge = ridge_of(rows, W0)
-            W, shown = by_left_out([separate_path(rows, ridge)])
+            alone = separate_path(rows, ridge).shared_scale()
+            W, shown = by_left_out([alone], datafit.n.sum())
         else:
             rows, W, shown = own_models(datafit)
         budgets = [] if self.separate else self.budgets(budget, m, d)
@@ -151,11 +152,14 @@ class FeatureLearning(Method):
                 rows = rows_at(datafit, W)
             U = moments.vectors(unit_rows(shown))
             moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)
-            gamma = gamma_grid(rows, ridge)
-            paths = [Path(rows, prior, gamma) for prior in moments.priors(own=once)]
+            gamma, candidates = gamma_grid(rows, ridge), moments.priors(own=once)
             if self.tuning == "shared":
-                W, shown = by_left_out(paths)
+                if t > 0 and isinstance(datafit, LogisticLoss):  # expanded anew
+                    alone = separate_path(rows, ridge).shared_scale()
+                tried = [Path(rows, prior, gamma).shared_scale() for prior in candidates[1:]]
+                W, shown = by_left_out([alone, *tried], datafit.n.sum())
                 continue
+            paths = [Path(rows, prior, gamma) for prior in candidates]
             log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
             log_evidence, models = np.stack(log_evidence), np.stack(models)
             if self.tuning == "votes" and t == len(budgets) - 1:
@@ -236,11 +240,13 @@ def own_models(datafit):
     return rows, W, shown
 
 
-def by_left_out(paths):
+def by_left_out(results, N):
     """Models averaged over priors and gamma by leave-one-out error e, the same weights for all
-    tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown."""
-    errors, models = zip(*(path.shared_scale() for path in paths), strict=True)
-    N = sum(len(y) for y in paths[0].rows.y)
+    tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown.
+
+    `results` holds `Path.shared_scale` of each prior, the first one that of separate tasks.
+    """
+    errors, models = zip(*results, strict=True)
     weights = softmax(-N / TEMPER * np.log(np.maximum(errors, np.finfo(float).tiny)))
     return weighted(weights[:, :, None], np.stack(models))
 

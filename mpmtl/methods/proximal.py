@@ -159,8 +159,11 @@ class Proximal(Method):
             draws = [mechanism.draw(rng, d, self.view, size) for _ in range(n_rounds)]
         if self.instance_epsilon is not None:
             sample_draws = [sphere_noise(rng, (*size, *datafit.shape)) for _ in range(n_rounds)]
-        lipschitz = 1 / self.eta if self.eta else self.parts * (datafit.lipschitz() or 1.0)
-        return draws, sample_draws, lipschitz
+        return draws, sample_draws, self.lipschitz(datafit)
+
+    def lipschitz(self, datafit):
+        """L of the loss in all parts together, or 1/eta where the step is given; never zero."""
+        return 1 / self.eta if self.eta else self.parts * (datafit.lipschitz() or 1.0)
 
     def rounds(self, heads, lipschitz):
         """Settings of the rounds of the candidates that run together."""
