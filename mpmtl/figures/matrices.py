@@ -53,6 +53,7 @@ def _pictures(path, panels, height, rows, labels):
                 extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
             )
             ax.set_title(title)
+            ax.locator_params(integer=True)
             ax.set_xlabel(xlabel)
             ax.set_ylabel(ylabel)
             ax.figure.colorbar(image, ax=ax, shrink=0.8)
