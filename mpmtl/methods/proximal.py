@@ -254,11 +254,13 @@ class SampleNoise:
         return W + self.scale[: len(W), t - 1, None, None] * self.draws[t - 1]
 
 
-def theory_rate(accelerated, strongly_convex, mu_over_L):
+def theory_rate(accelerated, strongly_convex, mu_over_L, pure=False):
     """The paper's optimal alpha (convex) or Q (strongly convex), Theorem 6.
 
-    alpha = 0 / 2/5 and Q = (1 - mu/L)^(2/5) / (1 - sqrt(mu/L))^(1/5), basic / accelerated.
+    alpha = 0 / 2/5 and Q = (1 - mu/L)^(2/5) / (1 - sqrt(mu/L))^(1/5), basic / accelerated; with
+    budgets that add up (`pure`, the supplement's setting no. 1) 2/3, 2/3 and 1/3 instead.
     """
+    power = 2 / 3 if pure else 2 / 5
     if strongly_convex:
-        return (1 - mu_over_L**0.5) ** 0.2 if accelerated else (1 - mu_over_L) ** 0.4
-    return 0.4 if accelerated else 0.0
+        return (1 - mu_over_L**0.5) ** (power / 2) if accelerated else (1 - mu_over_L) ** power
+    return power if accelerated else 0.0
