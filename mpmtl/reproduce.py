@@ -4,16 +4,22 @@ import itertools
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from hydra import compose, initialize_config_dir
 from joblib import cpu_count
+from omegaconf import OmegaConf
 
+from mpmtl.auditing.audit import run_audit, sample_counts, subjects_for
+from mpmtl.auditing.run import build_audit
 from mpmtl.cli import conf_dir
 from mpmtl.config import build, register_schema
+from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import InputError
+from mpmtl.results import write_atomic
 from mpmtl.terminal import duration
 from mpmtl.tuning import prepare
 
@@ -22,14 +28,43 @@ MOST = 16  # candidates that are timed for a forecast
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper, the experiment it needs and the script that draws it."""
+    """A figure, the experiment it needs and the script that draws it.
+
+    Attributes
+    ----------
+    name, experiment, script : str
+    arguments : tuple of str
+        Of the script.
+    command : {"mpmtl-run", "mpmtl-audit"}
+    words : tuple of str
+        Overrides of the experiment.
+    thinner : dict of str to tuple of str
+        More of them, for a scale at which the experiment as it stands would take too long.
+    """
 
     name: str
     experiment: str
     script: str
     arguments: tuple = ()
+    command: str = "mpmtl-run"
+    words: tuple = ()
+    thinner: dict = field(default_factory=dict)
+
+    def overrides(self, scale):
+        """Arguments of the command at this scale."""
+        place = f"results_dir={results_dir(scale)}" if self.audit else f"scale={scale}"
+        thinner = self.thinner.get(scale, ())
+        return [f"experiment={self.experiment}", place, *self.words, *thinner]
+
+    @property
+    def audit(self):
+        return self.command == "mpmtl-audit"
 
 
+ONE_BUDGET = ("epsilon=1",)
+#: LSOA II takes most of the time: 293 features, and a logistic loss.
+LSOA2 = ("tuning.ridge=[1e-3,3e-3,1e-2,3e-2]", "tuning.path_rounds=[50]")
+LSOA2_SMOKE = (*ONE_BUDGET, "n_replicates=1", "tuning=fixed", "tuning.path_rounds=20")
 FIGURES = (
     Figure("Fig. 2", "model_leakage", "plot_model_leakage"),
     Figure("Fig. 3", "task_relations", "plot_task_relations"),
@@ -43,70 +78,186 @@ FIGURES = (
     Figure("Fig. 8", "task_number", "plot_task_number"),
     Figure("Fig. 9a, 10a", "privacy_accuracy_school", "plot_privacy_accuracy", ("school",)),
     Figure("Fig. S1", "training_percentage_school", "plot_training_percentage", ("school",)),
-    Figure("Fig. 9b, 10b", "privacy_accuracy_lsoa2", "plot_privacy_accuracy", ("lsoa2",)),
-    Figure("Fig. S2", "training_percentage_lsoa2", "plot_training_percentage", ("lsoa2",)),
+    Figure(
+        "Fig. 9b, 10b",
+        "privacy_accuracy_lsoa2",
+        "plot_privacy_accuracy",
+        ("lsoa2",),
+        thinner={"smoke": LSOA2_SMOKE, "laptop": LSOA2},
+    ),
+    Figure(
+        "Fig. S2",
+        "training_percentage_lsoa2",
+        "plot_training_percentage",
+        ("lsoa2",),
+        thinner={
+            "smoke": (*LSOA2_SMOKE, "dataset.train_fraction=0.3"),
+            "laptop": (*LSOA2, "n_replicates=5", "tuning.lam=[0.01,0.16,2.56]"),
+        },
+    ),
+    Figure(
+        "proved",
+        "proved_tradeoff",
+        "plot_proved_tradeoff",
+        words=("dataset=low_rank,group_sparse,school",),
+        thinner={"smoke": ONE_BUDGET},
+    ),
+    Figure(
+        "proved, lsoa2",
+        "proved_tradeoff",
+        "plot_proved_tradeoff",
+        words=("dataset=lsoa2",),
+        thinner={
+            "smoke": LSOA2_SMOKE,
+            "laptop": (
+                *LSOA2,
+                "n_replicates=5",
+                "epsilon=0.1,1,10",
+                "tuning.n_rounds=[1,5]",
+                "tuning.gamma=[1]",
+                "tuning.psi=[0.01]",
+            ),
+        },
+    ),
+    Figure(
+        "audit",
+        "privacy_audit",
+        "plot_privacy_audit",
+        command="mpmtl-audit",
+        thinner={"smoke": (*ONE_BUDGET, "samples=1000")},
+    ),
 )
 
 
-def jobs(experiment, scale):
-    """The runs that an experiment is made of, each once.
+def results_dir(scale):
+    """Results folder of a scale."""
+    return OmegaConf.load(conf_dir() / f"scale/{scale}.yaml").results_dir
+
+
+def jobs(figure, scale):
+    """The runs, or audits, that a figure is made of, each once.
 
     Returns
     -------
-    list of Run
+    list of Run or AuditRun
     """
     register_schema()
-    words = [f"experiment={experiment}", f"scale={scale}"]
+    config, make = ("audit", build_audit) if figure.audit else ("config", build)
+    words = figure.overrides(scale)
     with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
-        params = compose("config", words, return_hydra_config=True).hydra.sweeper.params
+        experiment = [word for word in words if word.startswith("experiment=")]
+        sweep = compose(config, experiment, return_hydra_config=True).hydra.sweeper.params
+        given = dict(word.split("=", 1) for word in words)
+        params = {key: given.pop(key, sweep[key]) for key in sweep}
+        fixed = [f"{key}={value}" for key, value in given.items()]
         choices = [[f"{key}={v}" for v in str(params[key]).split(",")] for key in params]
-        runs = [build(compose("config", [*words, *c])) for c in itertools.product(*choices)]
+        runs = [make(compose(config, [*fixed, *c])) for c in itertools.product(*choices)]
     return list({(run.results_dir, run.folder): run for run in runs}.values())
+
+
+def wanted(run):
+    """Replicates that a run is to have; an audit counts as one."""
+    return getattr(run, "n_replicates", 1)
 
 
 def finished(run):
     """Replicates of a run that are in its journal."""
     journal = Path(run.results_dir) / run.folder / "journal.jsonl"
     lines = journal.read_bytes().count(b"\n") if journal.is_file() else 0
-    return min(lines, run.n_replicates)
+    return min(lines, wanted(run))
 
 
 def rounds_of(candidates):
     return sum(c.n_rounds or 1 for c in candidates)
 
 
-def seconds_of_a_replicate(run, prepared):
-    """Forecast: the preparation, and a part of the candidates on all training data, scaled up.
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds of a replicate: what all runs on the same data share, and what each run takes."""
 
-    The part has one value of lambda, the middle one, and at most 16 candidates with their share of
-    the rounds.
+    shared: float
+    own: float
+
+
+def forecast(run, prepared):
+    """Time the preparation and a part of the candidates on all training data, and scale it up.
+
+    The part has, of each penalty and variant, the middle value of lambda, and at most 16 candidates
+    with their share of the rounds.
 
     Parameters
     ----------
     run : Run
     prepared : dict
         Problems and their seconds, kept from one call to the next.
+
+    Returns
+    -------
+    Forecast
     """
     key = repr((run.dataset, run.tuning, run.method.loss_average))
     if key not in prepared:
         started = time.perf_counter()
         train, _ = run.dataset.draw(run.data_dir, run.seed, 0)
+        drawn = time.perf_counter()
         problem = prepare(train, run.tuning, run.method, run.seed, 0)
-        prepared[key] = problem, time.perf_counter() - started
-    problem, spent = prepared[key]
+        prepared[key] = problem, drawn - started, time.perf_counter() - drawn
+    problem, draw, spent = prepared[key]
     candidates = run.method.candidates(run.tuning, problem.scales)
-    lams = sorted({c.lam for c in candidates})
-    alike = [c for c in candidates if c.lam == lams[len(lams) // 2]]
-    part = alike[:: -(-len(alike) // MOST)] if run.method.private else alike
-    budget, rng = run.budget(problem.datafit.shape[0]), np.random.default_rng(0)
-    started = time.perf_counter()
-    for _ in run.method.fit(problem.datafit, problem.start, part, budget, rng):
-        pass
-    fit = time.perf_counter() - started
     folds = run.tuning.folds if len(candidates) > 1 else 0
-    whole = fit * rounds_of(alike) / rounds_of(part) * len(candidates) / len(alike)
-    share = {"grid": 1.0, "halving": 0.25}[run.tuning.search]
-    return spent + whole * folds * share + fit / len(part)
+    folds *= {"grid": 1.0, "halving": 0.25}[run.tuning.search]
+    budget, own = run.budget(problem.datafit.shape[0]), draw
+    kinds = {(c.penalty, c.variant) for c in candidates}
+    for kind in kinds:
+        group = [c for c in candidates if (c.penalty, c.variant) == kind]
+        lams = sorted({c.lam for c in group})
+        alike = [c for c in group if c.lam == lams[len(lams) // 2]]
+        part = alike[:: -(-len(alike) // MOST)] if run.method.private else alike
+        started = time.perf_counter()
+        for _ in run.method.fit(
+            problem.datafit, problem.start, part, budget, np.random.default_rng(0)
+        ):
+            pass
+        fit = time.perf_counter() - started
+        whole = fit * rounds_of(alike) / rounds_of(part) * len(group) / len(alike)
+        own += whole * folds + fit / len(part) / len(kinds)
+    kept = isinstance(problem.datafit, LogisticLoss)
+    return Forecast(spent, own) if kept else Forecast(0.0, own + spent)
+
+
+def forecast_audit(run, samples=500):
+    """Seconds of an audit, from one with few samples; its start is not counted twice."""
+    data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
+    subjects, statement = subjects_for(
+        run.mechanism, run.epsilon, run.delta, run.method, data, n_rounds=run.rounds, lam=run.lam
+    )
+    full = max(n for *_, n in sample_counts(subjects, run.attack, run.samples))
+    seconds = []
+    for n in (samples, 2 * samples):
+        started = time.perf_counter()
+        run_audit(subjects, statement, n, run.confidence, run.attack, run.seed)
+        seconds.append(time.perf_counter() - started)
+    return seconds[0] + max(seconds[1] - seconds[0], 0.0) * (full / samples - 1)
+
+
+def _expected(figure, runs, known, prepared):
+    """Seconds that are left of a figure's runs."""
+    seconds, shared = 0.0, set()
+    for run in runs:
+        todo = wanted(run) - finished(run)
+        key = repr((run.dataset, run.method, getattr(run, "tuning", run.mechanism)))
+        if not todo:
+            continue
+        if figure.audit:
+            known[key] = known.get(key) or forecast_audit(run)
+            seconds += known[key]
+            continue
+        known[key] = known.get(key) or forecast(run, prepared)
+        data = repr((run.dataset, run.tuning.ridge, run.tuning.folds))
+        once = 0.0 if data in shared else known[key].shared
+        shared.add(data)
+        seconds += todo * (known[key].own + once) / min(cpu_count(), todo)
+    return seconds
 
 
 def plan(scale, figures=FIGURES, out=None):
@@ -120,36 +271,34 @@ def plan(scale, figures=FIGURES, out=None):
     out = out or sys.stdout
     known, prepared, rows = {}, {}, []
     print(
-        f"{'figure':<13}{'experiment':<32}{'jobs':>5}{'replicates':>12}{'forecast':>11}", file=out
+        f"{'figure':<15}{'experiment':<32}{'jobs':>5}{'replicates':>12}{'forecast':>11}", file=out
     )
     for figure in figures:
-        seconds, left, total = 0.0, 0, 0
         try:
-            runs = jobs(figure.experiment, scale)
-            for run in runs:
-                todo = run.n_replicates - finished(run)
-                total, left = total + run.n_replicates, left + todo
-                key = repr((run.dataset, run.method, run.tuning))
-                if todo and key not in known:
-                    known[key] = seconds_of_a_replicate(run, prepared)
-                seconds += todo * known[key] / min(cpu_count(), todo) if todo else 0.0
+            runs = jobs(figure, scale)
+            seconds = _expected(figure, runs, known, prepared)
         except InputError as error:
-            print(f"{figure.name:<13}{figure.experiment:<32} left out: {error}", file=out)
+            print(f"{figure.name:<15}{figure.experiment:<32} left out: {error}", file=out)
             continue
         rows.append((figure, seconds))
+        total = sum(wanted(run) for run in runs)
+        left = total - sum(finished(run) for run in runs)
         done = f"{left} of {total}" if left < total else f"{total}"
         words = duration(seconds) if left else "done"
         print(
-            f"{figure.name:<13}{figure.experiment:<32}{len(runs):>5}{done:>12}{words:>11}",
+            f"{figure.name:<15}{figure.experiment:<32}{len(runs):>5}{done:>12}{words:>11}",
             file=out,
             flush=True,
         )
-    print(f"{'in all':<62}{duration(sum(s for _, s in rows)):>11}\n", file=out, flush=True)
+    print(f"{'in all':<64}{duration(sum(s for _, s in rows)):>11}\n", file=out, flush=True)
     return rows
 
 
 def reproduce(scale, scripts, figures=FIGURES):
     """Run what the plan says and draw every figure; returns the number of failures.
+
+    Forecast and measured time of each figure go to ``<results>/times.csv``, measured only where
+    nothing was done before.
 
     Parameters
     ----------
@@ -158,21 +307,42 @@ def reproduce(scale, scripts, figures=FIGURES):
         Folder of the scripts that draw.
     figures : sequence of Figure
     """
-    failures, measured = 0, []
+    results, failures, rows = Path(results_dir(scale)), 0, []
     for figure, expected in plan(scale, figures):
+        fresh = not any(finished(run) for run in jobs(figure, scale))
         started = time.perf_counter()
-        results = jobs(figure.experiment, scale)[0].results_dir
-        run = [Path(sys.executable).parent / "mpmtl-run"]
-        run += [f"experiment={figure.experiment}", f"scale={scale}"]
+        run = [Path(sys.executable).parent / figure.command, *figure.overrides(scale)]
         draw = [sys.executable, scripts / f"{figure.script}.py", *figure.arguments]
         code = subprocess.run(run, check=False).returncode
         if code == 130:
             return failures + 1
         code = code or subprocess.run([*draw, "--results", results], check=False).returncode
         failures += code != 0
-        measured.append((figure, expected, time.perf_counter() - started, code))
-    print(f"\n{'figure':<13}{'experiment':<32}{'forecast':>11}{'measured':>11}")
-    for figure, expected, seconds, code in measured:
-        words = duration(seconds) if code == 0 else "failed"
-        print(f"{figure.name:<13}{figure.experiment:<32}{duration(expected):>11}{words:>11}")
+        rows.append(
+            {
+                "figure": figure.name,
+                "experiment": figure.experiment,
+                "forecast": round(expected, 1),
+                "measured": round(time.perf_counter() - started, 1),
+                "result": "failed" if code else "done" if fresh else "resumed",
+            }
+        )
+    print(f"\n{'figure':<15}{'experiment':<32}{'forecast':>11}{'measured':>11}")
+    for row in rows:
+        words = {key: duration(row[key]) for key in ("forecast", "measured")}
+        print(
+            f"{row['figure']:<15}{row['experiment']:<32}{words['forecast']:>11}"
+            f"{words['measured']:>11}  {row['result']}"
+        )
+    _write_times(results / "times.csv", rows)
     return failures
+
+
+def _write_times(path, rows):
+    """Add the times of figures that were made from nothing to those of earlier calls."""
+    new = pd.DataFrame([row for row in rows if row["result"] == "done"])
+    if new.empty:
+        return
+    old = pd.read_csv(path) if path.is_file() else new.iloc[:0]
+    old = old[~old.figure.isin(new.figure)]
+    write_atomic(path, pd.concat([old, new]).to_csv(index=False))

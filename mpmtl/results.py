@@ -12,12 +12,13 @@ import platform
 import shutil
 import subprocess
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -108,6 +109,40 @@ def write_atomic(path, text):
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def kept_arrays(folder, key, compute):
+    """Arrays of ``compute()``, or those that an earlier call with this key has kept in the folder.
+
+    A damaged file, or one of another version of the code, is not used; where nothing can be written
+    it only takes longer.
+
+    Parameters
+    ----------
+    folder : Path
+    key : tuple
+        All that the arrays depend on.
+    compute : callable
+
+    Returns
+    -------
+    sequence of ndarray
+    """
+    digest = hashlib.sha256(repr((code_version(), *key)).encode()).hexdigest()[:32]
+    path = folder / f"{digest}.npz"
+    with suppress(OSError, ValueError, EOFError, BadZipFile), np.load(path) as file:
+        return list(file.values())
+    arrays = compute()
+    partial = folder / f"{digest}.{os.getpid()}.part"
+    with suppress(OSError):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                np.savez(file, *arrays)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return arrays
 
 
 def _sealed(record):

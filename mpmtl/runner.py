@@ -14,7 +14,7 @@ from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
 from mpmtl.parallel import WorkerDied
 from mpmtl.predict import task_models
-from mpmtl.results import RunFolder, code_version
+from mpmtl.results import RunFolder, code_version, kept_arrays
 from mpmtl.streams import stream
 from mpmtl.terminal import (
     card,
@@ -41,7 +41,9 @@ def run_replicate(run, replicate):
     started = time.perf_counter()
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
     budget = run.budget(train.n_tasks)
-    problem = prepare(train, run.tuning, run.method, run.seed, replicate)
+    problem = prepare(
+        train, run.tuning, run.method, run.seed, replicate, partial(_keep, run, replicate)
+    )
     candidates = run.method.candidates(run.tuning, problem.scales)
 
     def noise(fold):
@@ -99,6 +101,12 @@ def run_replicate(run, replicate):
         "arrays": arrays,
         "models": models,
     }
+
+
+def _keep(run, replicate, key, compute):
+    """STL models that all runs on this replicate of the data share."""
+    folder = Path(run.results_dir) / "separate_tasks"
+    return kept_arrays(folder, (run.settings["dataset"], run.seed, replicate, *key), compute)
 
 
 def _trace_rows(run, replicate, chosen, budget, datafit, log):

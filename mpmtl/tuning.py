@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 
 from mpmtl.data.tasks import assign_folds
-from mpmtl.datafits import datafit_for
+from mpmtl.datafits import LogisticLoss, datafit_for
 from mpmtl.errors import require
 from mpmtl.methods import Scales
 from mpmtl.metrics import heldout_error
@@ -169,17 +170,23 @@ def _merged_without(parts, fold):
     return type(parts[0]).merged([part for k, part in enumerate(parts) if k != fold])
 
 
-def prepare(train, tuning, method, seed, replicate):
+def prepare(train, tuning, method, seed, replicate, keep=None):
     """Losses of the folds, and STL with the ridge penalty chosen by cross-validation.
 
     There are no folds where neither the method nor STL has anything to choose.
+
+    Parameters
+    ----------
+    keep : callable, optional
+        ``keep(key, compute)`` returns the arrays of ``compute()``, or those of an earlier call with
+        this key on the same replicate. Used for the logistic loss: Newton's method takes long.
     """
     loss_average = method.loss_average
     datafit = datafit_for(train, loss_average)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
     variance = np.array([y.var() for y in train.y])
-    parts, paths, best = [], [], 0
+    parts = []
     if len(lams) > 1 or method.n_candidates(tuning) > 1:
         rng = stream(seed, "folds", replicate)
         labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
@@ -187,13 +194,10 @@ def prepare(train, tuning, method, seed, replicate):
             datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average)
             for k in range(tuning.folds)
         ]
-        errors = []
-        for k, part in enumerate(parts):
-            training = _merged_without(parts, k)
-            paths.append(ridge_path(training, lams))
-            errors.append(heldout_error(part, paths[-1], variance))
-        best = int(np.argmin(_mean_error(errors)))
-    start = ridge_path(datafit, lams[best : best + 1])[0]
+    compute = partial(_separate_tasks, datafit, parts, variance, lams)
+    slow = keep is not None and isinstance(datafit, LogisticLoss)
+    key = (tuning.ridge, len(parts), tuning.stratified, loss_average)
+    start, fold_starts = keep(key, compute) if slow else compute()
     zero = np.zeros((1, *datafit.shape))
     scales = Scales(
         lipschitz=lipschitz or 1.0,
@@ -201,7 +205,19 @@ def prepare(train, tuning, method, seed, replicate):
         median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
         samples=1.0 if datafit.average else float(datafit.n.mean()),
     )
-    return Problem(datafit, parts, variance, [path[best] for path in paths], start, scales)
+    return Problem(datafit, parts, variance, list(fold_starts), start, scales)
+
+
+def _separate_tasks(datafit, parts, variance, lams):
+    """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d)."""
+    paths, errors, best = [], [], 0
+    for k, part in enumerate(parts):
+        paths.append(ridge_path(_merged_without(parts, k), lams))
+        errors.append(heldout_error(part, paths[-1], variance))
+    if errors:
+        best = int(np.argmin(_mean_error(errors)))
+    start = ridge_path(datafit, lams[best : best + 1])[0]
+    return start, np.array([path[best] for path in paths])
 
 
 def _mean_error(errors):

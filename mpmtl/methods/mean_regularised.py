@@ -8,7 +8,7 @@ import numpy as np
 
 from mpmtl.methods.base import Candidate, Method, rounds_up_to
 from mpmtl.solvers.proximal import clip_norms
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import ridge_solver
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class MeanRegularised(Method):
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         """Yield ``(indices, W)``; candidates that differ in the last lambda share their rounds."""
         m, d = datafit.shape
+        solve = ridge_solver(datafit)
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.K), []).append(index)
@@ -60,7 +61,7 @@ class MeanRegularised(Method):
             sigma = 2 * gamma[:, None] / m * budget.mechanism.scale(budgets)
             w0 = np.zeros((len(together), d))
             for t in range(n_rounds):
-                mean = clipped_mean(ridge_path(datafit, lams, w0) - w0[:, None], gamma)
+                mean = clipped_mean(solve(lams, w0) - w0[:, None], gamma)
                 noise = sigma[:, t, None] * draws[t]
                 if log is not None:
                     log.add_round(noise[0], mean[0])
@@ -68,7 +69,7 @@ class MeanRegularised(Method):
             for b, key in enumerate(together):
                 last = np.array([candidates[i].lam2 for i in groups[key]])
                 center = np.repeat(w0[b : b + 1], len(last), axis=0)
-                yield np.array(groups[key]), ridge_path(datafit, last, center)
+                yield np.array(groups[key]), solve(last, center)
 
     def state(self, candidate, budget, datafit):
         rounds = budget.of_rounds(candidate)

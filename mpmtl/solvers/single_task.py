@@ -9,7 +9,6 @@ from scipy.special import expit
 from mpmtl.datafits import LogisticLoss, SquaredLoss
 
 
-@singledispatch
 def ridge_path(datafit, lams, center=None):
     r"""argmin_w L_i(w) + (lambda/2) ||w - center||^2 for each task and each lambda.
 
@@ -28,40 +27,53 @@ def ridge_path(datafit, lams, center=None):
     -------
     ndarray, shape (B, m, d)
     """
+    return ridge_solver(datafit)(lams, center)
+
+
+@singledispatch
+def ridge_solver(datafit):
+    """`ridge_path` as a function of (lams, center); what does not depend on them is done once."""
     raise TypeError(f"no ridge path for {type(datafit).__name__}")
 
 
-@ridge_path.register
-def _(datafit: SquaredLoss, lams, center=None):
-    lams = np.asarray(lams, dtype=float)
+@ridge_solver.register
+def _(datafit: SquaredLoss):
     values, Q = np.linalg.eigh(datafit.weight[:, None, None] * datafit.gram)
-    if center is None:
-        right = datafit.weight[:, None] * datafit.xty
-        rotated = np.einsum("mdk,md->mk", Q, right)
-    else:  # the ridge solution for the targets that the center leaves over
-        centers = np.repeat(center[:, None], datafit.shape[0], axis=1)
-        rotated = np.einsum("mdk,bmd->bmk", Q, -datafit.gradient(centers), optimize=True)
     floor = values[:, -1:] * values.shape[1] * np.finfo(float).eps
     values = np.where(values > floor, values, 0)
-    denominator = values + lams[:, None, None]
-    inside = denominator > 0
-    coefficients = np.where(inside, rotated / np.where(inside, denominator, 1), 0)
-    W = np.matmul(coefficients.swapaxes(0, 1), Q.swapaxes(1, 2)).swapaxes(0, 1)
-    return W if center is None else W + center[:, None]
+
+    def solve(lams, center=None):
+        lams = np.asarray(lams, dtype=float)
+        if center is None:
+            right = datafit.weight[:, None] * datafit.xty
+            rotated = np.einsum("mdk,md->mk", Q, right)
+        else:  # the ridge solution for the targets that the center leaves over
+            centers = np.repeat(center[:, None], datafit.shape[0], axis=1)
+            rotated = np.einsum("mdk,bmd->bmk", Q, -datafit.gradient(centers), optimize=True)
+        denominator = values + lams[:, None, None]
+        inside = denominator > 0
+        coefficients = np.where(inside, rotated / np.where(inside, denominator, 1), 0)
+        W = np.matmul(coefficients.swapaxes(0, 1), Q.swapaxes(1, 2)).swapaxes(0, 1)
+        return W if center is None else W + center[:, None]
+
+    return solve
 
 
-@ridge_path.register
-def _(datafit: LogisticLoss, lams, center=None):
-    lams = np.asarray(lams, dtype=float)
-    m, d = datafit.shape
-    W = np.zeros((len(lams), m, d))
-    for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
-        w = np.zeros(d)
-        for k in np.argsort(-lams, kind="stable"):
-            pull = np.zeros(d) if center is None else center[k]
-            w = _newton(X, y, c, lams[k], pull, w if center is None else pull)
-            W[k, i] = w
-    return W
+@ridge_solver.register
+def _(datafit: LogisticLoss):
+    def solve(lams, center=None):
+        lams = np.asarray(lams, dtype=float)
+        m, d = datafit.shape
+        W = np.zeros((len(lams), m, d))
+        for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
+            w = np.zeros(d)
+            for k in np.argsort(-lams, kind="stable"):
+                pull = np.zeros(d) if center is None else center[k]
+                w = _newton(X, y, c, lams[k], pull, w if center is None else pull)
+                W[k, i] = w
+        return W
+
+    return solve
 
 
 def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
