@@ -6,25 +6,23 @@ import numpy as np
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures.style import COLOURS, COLUMN, figure, line_with_band
-from mpmtl.figures.tables import accuracy, summary
+from mpmtl.figures.tables import accuracy, stl_level, summary
 
 METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
 
 
-def draw(results, path, dataset, methods=None):
-    """A line over epsilon for each private method and mechanism, a level for each other method.
+def collect(results, dataset, methods=None):
+    """Mean and standard deviation over replicates of each method, mechanism and epsilon.
 
     Parameters
     ----------
     results : Path
         Results folder.
-    path : Path
-        Without suffix; PNG, PDF and CSV (means and standard deviations over replicates).
     dataset : str
     methods : list of str, optional
-        Default: all that are there.
+        As "lr" or, with one mechanism only, as "lr/wishart"; default: all that are there.
 
     Raises
     ------
@@ -37,11 +35,16 @@ def draw(results, path, dataset, methods=None):
         raise ResultsError(f"no run of {dataset} below {results}: there is {', '.join(there)}")
     rows = accuracy(place)
     if methods:
-        rows = rows[rows.method.isin(methods)]
+        rows = rows[rows.method.isin(methods) | (rows.method + "/" + rows.privacy).isin(methods)]
     if rows.empty:
         raise ResultsError(f"no run of {', '.join(methods)} below {place}")
-    table = summary(rows, ["method", "privacy", "status", "epsilon", "metric"])
-    stl, budgets = rows.stl.mean(), sorted(table.epsilon.dropna().unique())
+    return summary(rows, ["dataset", "metric", "method", "privacy", "status", "epsilon"])
+
+
+def draw(table, path):
+    """A line over epsilon for each private method and mechanism, a level for each other method."""
+    stl, budgets = stl_level(table), sorted(table.epsilon.dropna().unique())
+    dataset, metric = table[["dataset", "metric"]].iloc[0]
     behind = table.method.isin(BASELINES)
     panels = [part for part in (table[~behind], table[behind]) if len(part)]
     with figure(path, table, width=COLUMN * len(panels), height=3.3, ncols=len(panels)) as axes:
@@ -54,7 +57,6 @@ def draw(results, path, dataset, methods=None):
             else:
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
-            metric = table.metric.iloc[0]
             ax.set_ylabel(METRICS.get(metric, metric))
             ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))

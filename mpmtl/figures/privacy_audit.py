@@ -1,6 +1,5 @@
 """What audits measured, over epsilon."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures.style import COLOURS, MARKERS, figure, look
+from mpmtl.figures.tables import read_manifest
 from mpmtl.terminal import pair_words
 
 
@@ -59,7 +59,7 @@ def collect(root):
     """
     rows = []
     for path in sorted(Path(root).rglob("audit/**/manifest.json")):
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = read_manifest(path)
         parts = path.parts[path.parts.index("audit") + 1 :]
         for name, verdict in manifest.get("verdicts", {}).items():
             keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
@@ -80,17 +80,18 @@ def collect(root):
     return pd.DataFrame(rows)
 
 
-def draw_over_epsilon(table, path):
+def draw(table, path):
     """Measured lower bound on delta at the stated epsilon, a line for each mechanism and method.
 
-    With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly.
+    With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly. Guarantees that
+    were found at another epsilon than the stated one are in the table only.
     """
     stated = table[np.isclose(table.epsilon, table.stated_epsilon)]
     stated = stated.sort_values("guarantee").drop_duplicates(
         ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
     )
     groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
-    with figure(path, stated, height=3.6) as ax:
+    with figure(path, table, height=3.6) as ax:
         eps = np.geomspace(stated.epsilon.min(), stated.epsilon.max(), 200)
         ax.plot(eps, -np.expm1(-eps), color="0.75", lw=4, label="1 - exp(-epsilon)")
         for k, ((privacy, method), rows) in enumerate(groups):

@@ -11,14 +11,19 @@ from mpmtl.figures.style import COLUMN, figure, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
-def draw(results, path, dataset):
-    """A row of panels, one for each epsilon; the baselines with larger errors below."""
+def collect(results, dataset):
+    """Mean and standard deviation over replicates of each method, epsilon and share."""
     places = sorted((Path(results) / "training_percentage").glob(f"*/{dataset}"))
     if not places:
         command = f"mpmtl-run experiment=training_percentage_{dataset}"
         raise ResultsError(f"no training_percentage of {dataset} below {results}: {command}")
     rows = pd.concat([accuracy(p).assign(percent=100 * float(p.parent.name)) for p in places])
-    table = summary(rows, ["method", "status", "epsilon", "metric", "percent"])
+    keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "percent"]
+    return summary(rows, keys)
+
+
+def draw(table, path):
+    """A row of panels, one for each epsilon; the baselines with larger errors below."""
     budgets = sorted(table.epsilon.dropna().unique())
     layout = {"nrows": 2, "ncols": len(budgets), "sharex": True, "sharey": "row", "squeeze": False}
     with figure(path, table, width=COLUMN * len(budgets), height=4.6, **layout) as axes:
@@ -32,7 +37,7 @@ def draw(results, path, dataset):
                     words = "not private" if status == "none" else f"({status})"
                     line_with_bars(ax, line.percent, line, k, f"{method}, {words}")
                 if row == 0:
-                    ax.set_title(f"{dataset}, eps = {eps:g}")
+                    ax.set_title(f"{table.dataset.iloc[0]}, eps = {eps:g}")
                 else:
                     ax.set_xlabel("samples that train, %")
                 if column == 0:
