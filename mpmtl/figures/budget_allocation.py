@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import figure, line_with_band
+from mpmtl.figures.style import figure, legend_below, legend_words, line_with_band
 from mpmtl.figures.tables import run_table, summary
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
@@ -43,15 +43,16 @@ def draw(table, path):
     with figure(path, table) as ax:
         for k, (steps, line) in enumerate(table.groupby("steps", sort=False)):
             line, first = line.sort_values(key), line.iloc[0]
-            words = f"{first.method}, {first.privacy} ({first.status}), {steps}"
-            line_with_band(ax, line[key], line, k, words)
+            words = legend_words(first.method, first.privacy, first.status)
+            line_with_band(ax, line[key], line, k, f"{words}, {steps}")
         stl, mtl = level["stl"], level["mtl_lr"]
         ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
         ax.plot([], [], " ", label=f"mtl_lr, not private: {mtl:.3f} (far below)")
         if key == "alpha":
             ax.set_xscale("symlog", linthresh=1)
             ax.set_xticks([-8, -2, -1, 0, 1, 2, 8], ["-8", "-2", "-1", "0", "1", "2", "8"])
+            ax.set_xticks([], minor=True)
         ax.set_xlabel(label)
         ax.set_ylabel("nMSE on held-out folds")
         ax.set_title(f"eps = 0.1, mean of {table['count'].max()} replicates, band +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        legend_below(ax)

@@ -64,7 +64,8 @@ KINDS = {
     ),
     "proved_tradeoff": Kind(
         proved_tradeoff.draw,
-        "Accuracy at equal stated budgets. The legend says which are proved, which claimed.",
+        "Accuracy at equal stated budgets. The legend says which are proved, which claimed; "
+        "errors far above separate tasks are cut off.",
     ),
 }
 

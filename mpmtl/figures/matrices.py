@@ -47,8 +47,8 @@ def collect_leakage(results):
     data, _ = dataset.draw(None, seed, 0)
     models = {
         "(a) before": np.array(data.y),
-        "(b) after, eps = 1e40: no protection": leaked,
-        "(c) after, eps = 0.1 (claimed)": protected,
+        "(b) after, not protected, eps = 1e40": leaked,
+        "(c) after, claimed budget, eps = 0.1": protected,
     }
     return _table({name: ("feature", columns_normalised(W)) for name, W in models.items()})
 
@@ -98,7 +98,7 @@ def draw(table, path):
                 interpolation="none",
                 extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
             )
-            ax.set_title(textwrap.fill(title, 24))
+            ax.set_title(textwrap.fill(title, 28))
             ax.locator_params(integer=True)
             ax.set_xlabel("task")
             ax.set_ylabel(rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, COLUMN, figure, line_with_band
+from mpmtl.figures.style import COLUMN, budget_axis, figure, legend_words, line_with_band, look
 from mpmtl.figures.tables import accuracy, stl_level, summary
 
 METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
@@ -51,9 +51,7 @@ def draw(table, path):
         for ax, part in zip(np.atleast_1d(axes), panels, strict=True):
             _lines(ax, part, stl)
             if budgets:
-                ax.set_xscale("log")
-                ax.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
-                ax.set_xticks([], minor=True)
+                budget_axis(ax, budgets)
             else:
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
@@ -63,20 +61,12 @@ def draw(table, path):
 
 
 def _lines(ax, table, stl):
-    ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
-    lines = table.groupby(["method", "privacy", "status"], sort=False)
-    for k, ((method, privacy, status), line) in enumerate(lines):
-        if status == "none":
-            if not method.startswith("stl"):
-                level = line["mean"].iloc[0]
-                ax.axhline(
-                    level,
-                    color=COLOURS[k % len(COLOURS)],
-                    ls="--",
-                    lw=1,
-                    label=f"{method}, not private",
-                )
-            continue
-        line = line.sort_values("epsilon")
-        words = f"{method}, {privacy} ({status})"
-        line_with_band(ax, line.epsilon, line, k, words)
+    ax.axhline(stl, color="0.35", ls=":", lw=1, label=legend_words("stl", "none", "none"))
+    lines = table[table.method != "stl"].groupby(["method", "privacy", "status"], sort=False)
+    for k, (key, line) in enumerate(lines):
+        if key[-1] == "none":
+            level, colour = line["mean"].iloc[0], look(k)["color"]
+            ax.axhline(level, color=colour, ls="--", lw=1, label=legend_words(*key))
+        else:
+            line = line.sort_values("epsilon")
+            line_with_band(ax, line.epsilon, line, k, legend_words(*key))

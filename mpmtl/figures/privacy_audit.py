@@ -6,7 +6,15 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, MARKERS, figure, look
+from mpmtl.figures.style import (
+    COLOURS,
+    MARKERS,
+    budget_axis,
+    figure,
+    legend_below,
+    legend_words,
+    look,
+)
 from mpmtl.figures.tables import read_manifest
 from mpmtl.terminal import pair_words
 
@@ -50,7 +58,7 @@ def draw_profile(found, title, path):
 
 
 def collect(root):
-    """One row for each audit below a folder: what was stated and what was measured.
+    """One row for each audit of a results folder: what was stated and what was measured.
 
     Raises
     ------
@@ -58,9 +66,9 @@ def collect(root):
         If there is none.
     """
     rows = []
-    for path in sorted(Path(root).rglob("audit/**/manifest.json")):
-        manifest = read_manifest(path)
-        parts = path.parts[path.parts.index("audit") + 1 :]
+    place = Path(root) / "audit"
+    for path in sorted(place.rglob("manifest.json")):
+        manifest, parts = read_manifest(path), path.relative_to(place).parts
         for name, verdict in manifest.get("verdicts", {}).items():
             keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
             rows.append(
@@ -100,7 +108,7 @@ def draw(table, path):
                 rows.epsilon,
                 rows.measured,
                 **look(k),
-                label=f"{privacy}, {method}, {rows.guarantee.iloc[0]}",
+                label=legend_words(method, privacy, rows.guarantee.iloc[0]),
                 markerfacecolor="none",
                 markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
                 lw=1,
@@ -108,9 +116,9 @@ def draw(table, path):
             )
         delta = stated.drop_duplicates("epsilon").sort_values("epsilon")
         ax.plot(delta.epsilon, delta.delta, ":", color="0.2", label="stated delta")
-        ax.set_xscale("log")
+        budget_axis(ax, sorted(stated.stated_epsilon.unique()))
         ax.set_yscale("symlog", linthresh=1e-4)
         ax.set_ylim(0, 1)
         ax.set_xlabel("stated epsilon (one task, all rounds)")
         ax.set_ylabel(f"delta, {100 * stated.confidence.min():g} % lower bound")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, columnspacing=1)
+        legend_below(ax, ncols=2)

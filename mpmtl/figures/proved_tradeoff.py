@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.comparison import compare, read_replicates
-from mpmtl.figures.style import figure, line_with_band
+from mpmtl.figures.style import budget_axis, figure, legend_below, legend_words, line_with_band
 from mpmtl.figures.tables import read_manifest, status_of
 
 NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
@@ -35,27 +35,26 @@ def draw(table, path):
     """
     datasets = list(table.dataset.unique())
     noisy = table[np.isfinite(table.epsilon)].rename(columns={"sd": "std"})
-    size = {"width": 2.3 * len(datasets) + 0.4, "height": 2.9, "ncols": len(datasets)}
+    size = {"width": 2.3 * len(datasets) + 0.4, "height": 3.2, "ncols": len(datasets)}
     with figure(path, table, squeeze=False, **size) as axes:
         for ax, dataset in zip(axes[0], datasets, strict=True):
             rows = table[table.dataset == dataset]
             for k, ((method, privacy), runs) in enumerate(noisy.groupby(["method", "privacy"])):
                 line = runs[runs.dataset == dataset]
                 status = " or ".join(sorted(runs.status.unique()))
-                line_with_band(ax, line.epsilon, line, k, f"{method}, {privacy} ({status})")
+                line_with_band(ax, line.epsilon, line, k, legend_words(method, privacy, status))
             ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
             free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
             for _, row in free.iterrows():
                 ax.axhline(row["mean"], color="0.3", ls=":", lw=0.8, label="best without noise")
-            ax.set_xscale("log")
+            budget_axis(ax, sorted(noisy.epsilon.unique()))
             ax.set_title(dataset)
             ax.set_xlabel("epsilon (one task)")
             metric = rows.metric.iloc[0]
-            ax.set_ylabel(f"{NAMES[metric]}, mean and sd")
+            ax.set_ylabel(f"{NAMES[metric]} on test samples")
             if metric == "nmse":  # failures far above separate tasks would hide the rest
                 low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
                 ax.set_ylim(low - 0.06 * (top - low), top)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        axes[0, 0].figure.legend(
-            handles, labels, loc="outside lower center", ncols=len(datasets) + 1
-        )
+        words = f"mean of {table.n.max()} replicates, band +- 1 sd"
+        axes[0, 0].figure.suptitle(words, size=8)
+        legend_below(axes, ncols=len(datasets) + 1)

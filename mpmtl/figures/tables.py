@@ -9,7 +9,7 @@ import pandas as pd
 from mpmtl.errors import ResultsError
 
 
-def read_table(path):
+def read_table(path, dtype=None):
     """A table as it was saved; only empty fields are missing, "none" is a word.
 
     Raises
@@ -18,7 +18,7 @@ def read_table(path):
         If it is not there or is no table.
     """
     try:
-        return pd.read_csv(path, keep_default_na=False, na_values=[""])
+        return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dtype)
     except FileNotFoundError:
         raise ResultsError(f"{path} is missing: run the experiment first") from None
     except (ValueError, OSError) as error:
@@ -63,6 +63,16 @@ def status_of(manifest):
     return "claimed" if manifest["privacy"]["claimed"] else "proved"
 
 
+def main_metric(path):
+    """Rows of replicates.csv with a run's main metric, and `stl`, that of separate tasks."""
+    rows = read_table(Path(path) / "replicates.csv")
+    main = rows.metric.iloc[0]
+    stl = rows[rows.metric == f"{main}_stl"].set_index("replicate").value
+    part = rows[rows.metric == main].copy()
+    part["stl"] = part.replicate.map(stl)
+    return part
+
+
 def accuracy(root):
     """Every replicate's main metric, of all runs below a folder.
 
@@ -74,11 +84,7 @@ def accuracy(root):
     """
     parts = []
     for path, manifest in runs_below(root):
-        rows = read_table(path / "replicates.csv")
-        main = rows.metric.iloc[0]
-        stl = rows[rows.metric == f"{main}_stl"].set_index("replicate").value
-        part = rows[rows.metric == main].copy()
-        part["stl"] = part.replicate.map(stl)
+        part = main_metric(path)
         part["status"] = status_of(manifest)
         part["epsilon"] = manifest["settings"]["epsilon"]
         parts.append(part)

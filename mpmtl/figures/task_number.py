@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import figure, line_with_bars
+from mpmtl.figures.style import figure, legend_below, legend_words, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
@@ -26,9 +26,9 @@ def draw(table, path):
         for k, (key, line) in enumerate(table.groupby(keys, dropna=False)):
             method, privacy, status, epsilon = key
             line = line.sort_values("m")
-            private = f"{privacy}, eps = {epsilon:g} ({status})"
-            words = "not private" if status == "none" else private
-            line_with_bars(ax, line.m, line, k, f"{method}, {words}")
+            words = legend_words(method, privacy, status)
+            budget = "" if status == "none" else f", eps = {epsilon:g}"
+            line_with_bars(ax, line.m, line, k, words + budget)
         ax.set_xscale("log")
         ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         ax.set_xticks([], minor=True)
@@ -37,4 +37,4 @@ def draw(table, path):
         ax.set_title(
             f"{table.dataset.iloc[0]}, mean of {table['count'].max()} replicates, bars +- 1 sd"
         )
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        legend_below(ax)
