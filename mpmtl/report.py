@@ -46,7 +46,7 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
   border-bottom: 1px solid #eee; }
 th { position: sticky; top: 0; background: #f5f5f5; white-space: nowrap; }
 td { white-space: nowrap; }
-td.long { white-space: normal; min-width: 16rem; }
+td.long { white-space: normal; min-width: 11rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr));
   gap: 2rem 1.5rem; align-items: start; grid-auto-flow: dense; }
 figure { margin: 0; }
@@ -289,7 +289,7 @@ def _audits(results):
         "measured",
         "verdict",
     ]
-    rows = table[columns].astype(object)
+    rows = table.sort_values("measured", ascending=False, kind="stable")[columns].astype(object)
     for name in ("epsilon", "delta", "measured"):
         rows[name] = [f"{value:.3g}" for value in rows[name]]
     note = "Measured: lower bound on delta at that epsilon. Not refuted is no proof."
@@ -304,7 +304,7 @@ def _caveats(manifests):
         counts.update(caveats.keys())
     if not found:
         return "<p>No run of this folder has a caveat.</p>"
-    items = [(f"{code} ({counts[code]} runs)", text) for code, text in found.items()]
+    items = [(f"{code} (in {counts[code]} manifests)", text) for code, text in found.items()]
     return _definitions(items, "caveats")
 
 
