@@ -33,6 +33,14 @@ reproduce-paper: SCALE = paper
 reproduce-paper: install  ## all experiments and figures of the paper: plan and forecast first, resumable (SCALE=laptop, smoke)
 	$(BIN)/python scripts/reproduce_paper.py --scale $(SCALE)
 
+SOURCE ?= results/reference
+
+figures: install  ## draw every saved figure again from its table (SOURCE=results/laptop)
+	$(BIN)/python scripts/redraw_figures.py $(SOURCE)
+
+report: install  ## one page about a results folder, <folder>/report.html (SOURCE=results/laptop)
+	$(BIN)/python scripts/report.py $(SOURCE)
+
 data: install  ## fetch the real data sets into data/ (needs internet)
 	$(BIN)/python scripts/fetch_data.py
 
@@ -50,4 +58,4 @@ bench: install  ## time every method, whole runs and other solvers: tables (want
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke audit reproduce-paper data test test-full bench clean
+.PHONY: help install run smoke audit reproduce-paper figures report data test test-full bench clean

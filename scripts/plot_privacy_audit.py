@@ -4,12 +4,7 @@ Reads every audit below the results folder (make them with mpmtl-audit experimen
 """
 
 from mpmtl.figures.command import main
-from mpmtl.figures.privacy_audit import collect, draw_over_epsilon
-
-
-def draw(results, path):
-    draw_over_epsilon(collect(results), path)
-
+from mpmtl.figures.privacy_audit import collect, draw
 
 if __name__ == "__main__":
-    main(__doc__, draw, "privacy_audit", folder="audit")
+    main(__doc__, collect, draw, "privacy_audit")

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from mpmtl.comparison import compare, gap_recovered, read_replicates
 from mpmtl.errors import InputError
-from mpmtl.figures.proved_tradeoff import draw_tradeoff
+from mpmtl.figures.proved_tradeoff import draw
 
 
 def rows(method, epsilon, values, stl, metric="nmse"):
@@ -77,7 +77,7 @@ def test_runs_of_another_scale_are_not_mixed_in(tmp_path):
 
 def test_the_script_says_in_one_line_that_there_is_nothing(tmp_path):
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/plot_proved_tradeoff.py", tmp_path],
+        [sys.executable, ROOT / "scripts/plot_proved_tradeoff.py", "--results", tmp_path],
         capture_output=True,
         text=True,
         check=False,
@@ -96,7 +96,7 @@ def test_the_figure_is_drawn_with_its_table(tmp_path):
             *rows("mtl", np.inf, [0.3, 0.4], stl),
         ]
     )
-    draw_tradeoff(compare(table), tmp_path / "figure")
+    draw(compare(table).assign(status="proved"), tmp_path / "figure")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     drawn = pd.read_csv(tmp_path / "figure.csv")
     assert list(drawn.R.round(2)) == [0.6, 0.8, 1.0]

@@ -1,18 +1,28 @@
 """Figures: the table behind each is what the runs measured; legends say claimed or proved."""
 
 import io
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run
+from conftest import ROOT, make_run, mpmtl_run
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.matrices import draw_relations
-from mpmtl.figures.privacy_accuracy import draw
-from mpmtl.figures.tables import accuracy
+from mpmtl.figures import (
+    budget_allocation,
+    matrices,
+    noise_to_signal,
+    privacy_accuracy,
+    privacy_audit,
+    proved_tradeoff,
+    task_number,
+    training_percentage,
+)
+from mpmtl.figures.catalogue import KINDS, kind_of
+from mpmtl.figures.tables import accuracy, read_table
 from mpmtl.runner import execute
 
 
@@ -31,7 +41,7 @@ def results(tmp_path_factory):
 
 
 def test_the_table_holds_what_the_runs_measured(results, tmp_path):
-    draw(results, tmp_path / "a", "low_rank")
+    privacy_accuracy.draw(privacy_accuracy.collect(results, "low_rank"), tmp_path / "a")
     table = pd.read_csv(tmp_path / "a.csv").set_index(["method", "epsilon"])
     rows = pd.read_csv(results / "low_rank/lr/wishart/eps-10/replicates.csv")
     values = rows[rows.metric == "nmse"].value
@@ -46,9 +56,12 @@ def test_the_table_holds_what_the_runs_measured(results, tmp_path):
         assert (tmp_path / "a").with_suffix(suffix).stat().st_size > 5000
 
 
-def test_a_figure_of_chosen_methods(results, tmp_path):
-    draw(results, tmp_path / "a", "low_rank", ["gs"])
-    assert set(pd.read_csv(tmp_path / "a.csv").method) == {"gs"}
+def test_a_figure_of_chosen_methods_and_mechanisms(results):
+    collect = privacy_accuracy.collect
+    assert set(collect(results, "low_rank", ["gs"]).method) == {"gs"}
+    assert set(collect(results, "low_rank", ["lr/wishart", "gs/wishart"]).method) == {"lr"}
+    with pytest.raises(ResultsError, match="no run of gs/wishart"):
+        collect(results, "low_rank", ["gs/wishart"])
 
 
 def test_stl_belongs_to_the_same_replicates(results):
@@ -64,17 +77,17 @@ def test_pictures_show_the_models_of_the_run_they_are_beside(tmp_path):
         words = (f"method={method}", "epsilon=0.1", "seed=5", "tag=task_relations")
         run = make_run(*words, "save_models=true", f"results_dir={tmp_path}")
         execute(run, io.StringIO())
-    draw_relations(tmp_path, tmp_path / "r")
-    table = pd.read_csv(tmp_path / "r.csv")
-    shown = table[table.panel == "true: models"].pivot(index="row", columns="column").value
+    table = matrices.collect_relations(tmp_path)
+    shown = table[table.panel == "true: models"].loc[:, "1":"12"].to_numpy()
     W = run.dataset.truth(5, 0)[0]
     assert shown.shape == (4, 12)
-    np.testing.assert_allclose(shown.to_numpy(), (W / np.linalg.norm(W, axis=1)[:, None]).T)
+    unit = (W / np.linalg.norm(W, axis=1)[:, None]).T
+    np.testing.assert_allclose(shown, unit, rtol=0, atol=0.5001e-4)
 
 
 def test_what_is_not_there_is_one_line(results, tmp_path):
     with pytest.raises(ResultsError, match="no run of school below .*: there is low_rank"):
-        draw(results, tmp_path / "a", "school")
+        privacy_accuracy.collect(results, "school")
     with pytest.raises(ResultsError, match="no finished run below"):
         accuracy(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
@@ -83,13 +96,90 @@ def test_what_is_not_there_is_one_line(results, tmp_path):
 
 
 def test_the_script_says_what_it_wrote_and_what_is_wrong(results, tmp_path):
-    command = [sys.executable, ROOT / "scripts/plot_privacy_accuracy.py"]
     words = ["--results", results, "--out", tmp_path / "b"]
-    done = subprocess.run(
-        [*command, "low_rank", *words], capture_output=True, text=True, check=False
-    )
+    done = python("plot_privacy_accuracy.py", "low_rank", *words)
     assert done.returncode == 0, done.stderr
     assert "b.png, .pdf and .csv" in done.stdout
-    done = subprocess.run([*command, "other", *words], capture_output=True, text=True, check=False)
+    done = python("plot_privacy_accuracy.py", "other", *words)
     assert done.returncode == 2
     assert done.stderr.startswith("error: no run of other")
+
+
+def python(script, *words):
+    command = [sys.executable, ROOT / "scripts" / script, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def everything(results):
+    """A results folder from which every figure can be drawn."""
+    base = (("lr", 0.1), ("dp_mtrl", 0.1), ("fl", 1), ("dp_aggr", 1), ("stl", 1))
+    jobs = [(f"method={method}", f"epsilon={eps}") for method, eps in base]
+    for method in ("stl", "mtl_lr", "lr"):
+        jobs += [(f"experiment=budget_allocation_{f}", f"method={method}") for f in FORMS]
+        for m in (6, 12):
+            jobs.append((f"method={method}", "epsilon=0.1", f"tag='task_number/m={m}'"))
+    jobs += [("experiment=task_relations", f"method={name}") for name in ("lr", "dp_mtrl")]
+    jobs.append(("experiment=noise_to_signal",))
+    for share in (0.3, 0.5):
+        for method in ("lr", "dp_mtrl", "mtl_lr"):
+            jobs.append((f"method={method}", "epsilon=1", f"tag=training_percentage/{share}"))
+    quick = ("tuning.n_rounds=[5]", f"results_dir={results}")
+    for words in jobs:
+        execute(make_run(*words, *quick), io.StringIO())
+    for eps in ("1e40", "0.1"):
+        words = ("experiment=model_leakage", f"epsilon={eps}", "scale=smoke", *quick[1:])
+        execute(make_run(*words, tiny=False), io.StringIO())
+    words = ("-m", "privacy=wishart,gaussian", "epsilon=0.1,1", "samples=400", "attack=support")
+    done = mpmtl_run(*words, *quick[1:], cwd=results, program="mpmtl-audit")
+    assert done.returncode == 0, done.stderr
+    return results
+
+
+FORMS = ("convex", "strong")
+COLLECT = {
+    "model_leakage": matrices.collect_leakage,
+    "task_relations": matrices.collect_relations,
+    **{f"budget_allocation_{f}": lambda r, f=f: budget_allocation.collect(r, f) for f in FORMS},
+    "noise_to_signal": noise_to_signal.collect,
+    "privacy_accuracy_low_rank": lambda r: privacy_accuracy.collect(r, "low_rank"),
+    "task_number": task_number.collect,
+    "training_percentage_low_rank": lambda r: training_percentage.collect(r, "low_rank"),
+    "privacy_audit": privacy_audit.collect,
+    "proved_tradeoff": proved_tradeoff.collect,
+}
+
+
+def test_every_kind_of_figure_is_tested():
+    assert {kind_of(name).caption for name in COLLECT} == {kind.caption for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize("name", COLLECT)
+def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name):
+    """The CSV is the table and gives the same pixels."""
+    table, draw = COLLECT[name](everything), kind_of(name).draw
+    draw(table, tmp_path / "a")
+    saved = read_table(tmp_path / "a.csv")
+    pd.testing.assert_frame_equal(saved, table, check_dtype=False, rtol=1e-14)
+    draw(saved, tmp_path / "b")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
+    privacy_accuracy.draw(privacy_accuracy.collect(results, "low_rank"), tmp_path / "p")
+    picture = tmp_path / "figures/privacy_accuracy_low_rank.png"
+    picture.parent.mkdir()
+    shutil.copy(tmp_path / "p.csv", picture.with_suffix(".csv"))
+    done = python("redraw_figures.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 figures" in done.stdout
+    assert picture.read_bytes() == (tmp_path / "p.png").read_bytes()
+    done = python(
+        "plot_privacy_accuracy.py", "--table", tmp_path / "p.csv", "--out", tmp_path / "q"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "q.png").read_bytes() == (tmp_path / "p.png").read_bytes()
+    done = python("plot_noise_to_signal.py", "--table", tmp_path / "p.csv")
+    assert done.returncode == 2
+    assert "p.csv is not the table of this figure: it has dataset" in done.stderr
+    assert python("redraw_figures.py", tmp_path / "none").returncode == 2

@@ -27,6 +27,16 @@ def test_jobs_are_the_sweep_with_repeated_runs_once():
     assert len({run.folder for run in jobs("task_number", "smoke")}) == 15
 
 
+def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
+    for figure in FIGURES:
+        if figure.script == "plot_privacy_accuracy":
+            dataset, *methods = figure.arguments
+            runs = jobs(figure.experiment, "smoke")
+            assert {run.dataset.name for run in runs} == {dataset}
+            names = {(r.method.name, f"{r.method.name}/{r.mechanism.name}") for r in runs}
+            assert sorted(methods) == sorted(a if a in methods else b for a, b in names)
+
+
 def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
@@ -44,6 +54,7 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
 
 def test_missing_data_leave_a_figure_out_and_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MPMTL_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # finished runs in the checkout need no data
     out = io.StringIO()
     school = next(f for f in FIGURES if f.experiment == "privacy_accuracy_school")
     assert plan("smoke", [school], out) == []

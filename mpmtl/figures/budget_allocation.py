@@ -2,42 +2,57 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import figure, line_with_band
+from mpmtl.figures.style import figure, legend_below, legend_words, line_with_band
 from mpmtl.figures.tables import run_table, summary
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
 
 
-def draw(results, path, form):
+def collect(results, form):
     """The best error at each alpha (``form="convex"``) or Q ("strong"), with and without momentum.
 
     For each replicate the other settings are those that cross-validation finds best there.
     """
     root = Path(results) / f"budget_allocation_{form}" / "low_rank"
-    key, label = AXES[form]
+    key, _ = AXES[form]
     cv = run_table(root / "lr/wishart/eps-0.1", "cv")
-    best = cv.groupby(["replicate", "accelerated", key]).score.min().rename("value").reset_index()
-    table = summary(best, ["accelerated", key])
-    levels = []
+    cv["steps"] = np.where(cv.accelerated, "accelerated", "basic")
+    parts = [cv.assign(method="lr", privacy="wishart", status="claimed")]
     for method in ("stl", "mtl_lr"):
-        scores = run_table(root / method / "none/eps-inf", "cv").groupby("replicate").score.min()
-        levels.append({"method": method, "mean": scores.mean(), "std": scores.std(ddof=1)})
-    everything = pd.concat([table.assign(method="lr"), pd.DataFrame(levels)])
-    with figure(path, everything) as ax:
-        for k, (accelerated, line) in enumerate(table.groupby("accelerated")):
-            name = "accelerated" if accelerated else "basic"
-            line = line.sort_values(key)
-            words = f"lr, wishart (claimed), {name}"
-            line_with_band(ax, line[key], line, k, words)
-        stl, mtl = (level["mean"] for level in levels)
+        scores = run_table(root / method / "none/eps-inf", "cv")
+        level = {
+            "method": method,
+            "privacy": "none",
+            "status": "none",
+            "steps": np.nan,
+            key: np.nan,
+        }
+        parts.append(scores.assign(**level))
+    keys = ["method", "privacy", "status", "steps", key]
+    best = pd.concat(parts).groupby([*keys, "replicate"], dropna=False).score.min()
+    return summary(best.rename("value").reset_index(), keys)
+
+
+def draw(table, path):
+    """Lines over alpha or Q, whichever the table has, with separate tasks as a level."""
+    key, label = next(AXES[form] for form in AXES if AXES[form][0] in table)
+    level = table.set_index("method")["mean"]
+    with figure(path, table) as ax:
+        for k, (steps, line) in enumerate(table.groupby("steps", sort=False)):
+            line, first = line.sort_values(key), line.iloc[0]
+            words = legend_words(first.method, first.privacy, first.status)
+            line_with_band(ax, line[key], line, k, f"{words}, {steps}")
+        stl, mtl = level["stl"], level["mtl_lr"]
         ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
         ax.plot([], [], " ", label=f"mtl_lr, not private: {mtl:.3f} (far below)")
-        if form == "convex":
+        if key == "alpha":
             ax.set_xscale("symlog", linthresh=1)
             ax.set_xticks([-8, -2, -1, 0, 1, 2, 8], ["-8", "-2", "-1", "0", "1", "2", "8"])
+            ax.set_xticks([], minor=True)
         ax.set_xlabel(label)
         ax.set_ylabel("nMSE on held-out folds")
         ax.set_title(f"eps = 0.1, mean of {table['count'].max()} replicates, band +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        legend_below(ax)

@@ -1,25 +1,26 @@
-"""What all scripts that draw a figure do: read two options, draw, say what was written."""
+"""What all scripts that draw a figure do: read their options, draw, say what was written."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from mpmtl.errors import InputError, ResultsError
+from mpmtl.figures.tables import read_table
 
 
-def main(doc, draw, name, folder="figures", **options):
+def main(doc, collect, draw, name, **options):
     """Entry point of a script.
 
     Parameters
     ----------
     doc : str
         The script's docstring; its first line is the description.
+    collect : callable
+        ``collect(results, **values)`` is the table of the figure.
     draw : callable
-        ``draw(results, path, **values)`` writes path.png, .pdf and .csv.
+        ``draw(table, path)`` writes path.png, .pdf and .csv.
     name : str or callable
-        File if --out is not given, or a function of the script's arguments.
-    folder : str
-        Below the results folder, where that file goes.
+        File below <results>/figures, or a function of the script's arguments.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """
@@ -27,15 +28,29 @@ def main(doc, draw, name, folder="figures", **options):
     for key, settings in options.items():
         parser.add_argument(key if "nargs" in settings else f"--{key}", **settings)
     parser.add_argument("--results", default="results", help="results folder (results)")
-    parser.add_argument("--out", help=f"without suffix; default in <results>/{folder}")
+    parser.add_argument("--table", help="draw this CSV, saved by an earlier call, instead of runs")
+    parser.add_argument("--out", help="without suffix; default in <results>/figures, or --table's")
     values = vars(parser.parse_args())
-    results, out = Path(values.pop("results")), values.pop("out")
-    if callable(name):
-        name = name(**values)
-    path = Path(out) if out else results / folder / name
+    results, source, out = (values.pop(key) for key in ("results", "table", "out"))
     try:
-        draw(results, path, **values)
+        if source:
+            path = Path(out) if out else Path(source).with_suffix("")
+            redraw(draw, source, path)
+        else:
+            name = name(**values) if callable(name) else name
+            path = Path(out) if out else Path(results) / "figures" / name
+            draw(collect(results, **values), path)
     except (ResultsError, InputError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     print(f"{path}.png, .pdf and .csv")
+
+
+def redraw(draw, source, path):
+    """Draw a figure from its saved table; ResultsError if that is the table of something else."""
+    table = read_table(source)
+    try:
+        draw(table, path)
+    except (KeyError, AttributeError, IndexError, StopIteration) as error:
+        there = ", ".join(map(str, table.columns[:8]))
+        raise ResultsError(f"{source} is not the table of this figure: it has {there}") from error

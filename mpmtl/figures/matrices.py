@@ -1,5 +1,6 @@
 """Figs. 2 and 3: model matrices and task relations as pictures."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from mpmtl.figures.style import COLUMN, figure
 from mpmtl.figures.tables import recorded_dataset, run_table, saved_models
 
 COLOURMAP = "PuOr"  # readable for the colour-blind, white at zero
+DECIMALS = 4  # of entries in [-1, 1]: finer than a colour shows, and a third of the bytes
 
 
 def columns_normalised(W):
@@ -24,56 +26,34 @@ def cosines(W):
     return V.T @ V
 
 
-def _long(panels):
-    """The numbers behind the pictures: a row for each entry."""
+def _table(panels):
+    """Panels (what a row is, matrix) below one another: a row for each row, a column for a task."""
     parts = []
-    for panel, matrix in panels.items():
-        row, column = np.indices(matrix.shape)
-        words = {"panel": panel.replace("\n", " "), "row": row.ravel() + 1}
-        parts.append(pd.DataFrame(words | {"column": column.ravel() + 1, "value": matrix.ravel()}))
-    return pd.concat(parts)
+    for panel, (rows, matrix) in panels.items():
+        part = pd.DataFrame(matrix.round(DECIMALS) + 0.0)  # + 0.0: no -0.0
+        part.columns = [str(task + 1) for task in part.columns]
+        part.insert(0, "row", range(1, len(part) + 1))
+        part.insert(0, "rows", rows)
+        part.insert(0, "panel", panel)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
 
 
-def _pictures(path, panels, height, rows, labels):
-    columns = len(panels) // rows
-    layout = {"nrows": rows, "ncols": columns, "squeeze": False}
-    with figure(path, _long(panels), width=2 * COLUMN, height=height, **layout) as axes:
-        for ax, (title, matrix), (xlabel, ylabel) in zip(
-            axes.ravel(), panels.items(), labels, strict=True
-        ):
-            size = np.abs(matrix).max() or 1.0
-            n_rows, n_columns = matrix.shape
-            image = ax.imshow(
-                matrix,
-                cmap=COLOURMAP,
-                vmin=-size,
-                vmax=size,
-                aspect="auto",
-                interpolation="none",
-                extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
-            )
-            ax.set_title(title)
-            ax.locator_params(integer=True)
-            ax.set_xlabel(xlabel)
-            ax.set_ylabel(ylabel)
-            ax.figure.colorbar(image, ax=ax, shrink=0.8)
-
-
-def draw_leakage(results, path):
+def collect_leakage(results):
     """Fig. 2: models before MTL, after it without noise (eps = 1e40), and with it (eps = 0.1)."""
     root = Path(results) / "model_leakage/leakage_example/lr/wishart"
     leaked, protected = (saved_models(root / f"eps-{eps}") for eps in ("1e+40", "0.1"))
     dataset, seed = recorded_dataset(root / "eps-0.1", LeakageExample)
     data, _ = dataset.draw(None, seed, 0)
-    panels = {
-        "(a) before": columns_normalised(np.array(data.y)),
-        "(b) after, eps = 1e40:\nno protection": columns_normalised(leaked),
-        "(c) after, eps = 0.1\n(claimed)": columns_normalised(protected),
+    models = {
+        "(a) before": np.array(data.y),
+        "(b) after, not protected, eps = 1e40": leaked,
+        "(c) after, claimed budget, eps = 0.1": protected,
     }
-    _pictures(path, panels, 2.2, 1, [("task", "feature")] * 3)
+    return _table({name: ("feature", columns_normalised(W)) for name, W in models.items()})
 
 
-def draw_relations(results, path):
+def collect_relations(results):
     """Fig. 3: cosines of the tasks' models, mean over replicates, and models of one replicate.
 
     The true models differ by replicate, so their mean would be zero: the lower row shows the first
@@ -89,9 +69,37 @@ def draw_relations(results, path):
     truth = [dataset.truth(seed, int(r))[0] for r in replicates]
     found = {name: [saved_models(p, r) for r in replicates] for name, p in places.items()}
     models = {"true": truth, "dp_mtrl (claimed)": found["dp_mtrl"], "lr (claimed)": found["lr"]}
-    panels = {
-        f"{name}: relation": np.mean([cosines(W) for W in Ws], axis=0)
+    relations = {
+        f"{name}: relation": ("task", np.mean([cosines(W) for W in Ws], axis=0))
         for name, Ws in models.items()
     }
-    panels |= {f"{name}: models": columns_normalised(Ws[0]) for name, Ws in models.items()}
-    _pictures(path, panels, 4.4, 2, [("task", "task")] * 3 + [("task", "feature")] * 3)
+    first = {
+        f"{name}: models": ("feature", columns_normalised(Ws[0])) for name, Ws in models.items()
+    }
+    return _table(relations | first)
+
+
+def draw(table, path):
+    """A picture for each panel, three in a row."""
+    panels = list(table.groupby(["panel", "rows"], sort=False))
+    layout = {"nrows": len(panels) // 3, "ncols": 3, "squeeze": False}
+    height = 2.2 * layout["nrows"]
+    with figure(path, table, width=2 * COLUMN, height=height, **layout) as axes:
+        for ax, ((title, rows), part) in zip(axes.ravel(), panels, strict=True):
+            matrix = part.drop(columns=["panel", "rows", "row"]).to_numpy(float)
+            size = np.abs(matrix).max() or 1.0
+            n_rows, n_columns = matrix.shape
+            image = ax.imshow(
+                matrix,
+                cmap=COLOURMAP,
+                vmin=-size,
+                vmax=size,
+                aspect="auto",
+                interpolation="none",
+                extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
+            )
+            ax.set_title(textwrap.fill(title, 28))
+            ax.locator_params(integer=True)
+            ax.set_xlabel("task")
+            ax.set_ylabel(rows)
+            ax.figure.colorbar(image, ax=ax, shrink=0.8)

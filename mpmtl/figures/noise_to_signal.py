@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import COLOURS, figure, line_with_band
+from mpmtl.figures.style import COLOURS, figure, legend_below, legend_words, line_with_band
 from mpmtl.figures.tables import run_table, summary
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
 
 
-def draw(results, path):
+def collect(results):
     """log10(||E||_F / ||Sigma~||_F) in each round of `lr`, and of `dp_mtrl` in its first round."""
     root = Path(results)
     parts = {
@@ -20,15 +20,21 @@ def draw(results, path):
     }
     for method, trace in parts.items():
         trace["value"] = np.log10(trace.noise_norm / trace.signal_norm)
-        parts[method] = summary(trace, ["round"]).assign(method=method)
-    lr, dp = parts["lr"], parts["dp_mtrl"].query("round == 1")
-    with figure(path, pd.concat([lr, dp])) as ax:
-        line_with_band(ax, lr["round"], lr, 0, "lr, wishart (claimed)")
-        mine = dp["mean"].iloc[0]
-        ax.axhline(mine, color=COLOURS[1], ls="--", lw=1, label=f"dp_mtrl (claimed): {mine:.2f}")
+        parts[method] = summary(trace, ["round"]).assign(method=method, status="claimed")
+    first = parts["dp_mtrl"].query("round == 1")
+    return pd.concat([parts["lr"], first], ignore_index=True)
+
+
+def draw(table, path):
+    """A line over the rounds, with the one value of `dp_mtrl` and the paper's as levels."""
+    lr, dp = (table[table.method == method] for method in ("lr", "dp_mtrl"))
+    with figure(path, table) as ax:
+        line_with_band(ax, lr["round"], lr, 0, legend_words("lr", "wishart", lr.status.iloc[0]))
+        mine, status = dp["mean"].iloc[0], dp.status.iloc[0]
+        ax.axhline(mine, color=COLOURS[1], ls="--", lw=1, label=f"dp_mtrl ({status}): {mine:.2f}")
         words = f"dp_mtrl as the paper prints it: {PAPER_DP_MTRL}"
         ax.axhline(PAPER_DP_MTRL, color=COLOURS[1], ls=":", lw=1, label=words)
         ax.set_xlabel("round t")
         ax.set_ylabel("log10(noise / signal)")
         ax.set_title(f"eps = 0.1, mean of {lr['count'].max()} replicates, band +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        legend_below(ax)

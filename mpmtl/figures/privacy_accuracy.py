@@ -5,26 +5,24 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, COLUMN, figure, line_with_band
-from mpmtl.figures.tables import accuracy, summary
+from mpmtl.figures.style import COLUMN, budget_axis, figure, legend_words, line_with_band, look
+from mpmtl.figures.tables import accuracy, stl_level, summary
 
 METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
 
 
-def draw(results, path, dataset, methods=None):
-    """A line over epsilon for each private method and mechanism, a level for each other method.
+def collect(results, dataset, methods=None):
+    """Mean and standard deviation over replicates of each method, mechanism and epsilon.
 
     Parameters
     ----------
     results : Path
         Results folder.
-    path : Path
-        Without suffix; PNG, PDF and CSV (means and standard deviations over replicates).
     dataset : str
     methods : list of str, optional
-        Default: all that are there.
+        As "lr" or, with one mechanism only, as "lr/wishart"; default: all that are there.
 
     Raises
     ------
@@ -37,44 +35,38 @@ def draw(results, path, dataset, methods=None):
         raise ResultsError(f"no run of {dataset} below {results}: there is {', '.join(there)}")
     rows = accuracy(place)
     if methods:
-        rows = rows[rows.method.isin(methods)]
+        rows = rows[rows.method.isin(methods) | (rows.method + "/" + rows.privacy).isin(methods)]
     if rows.empty:
         raise ResultsError(f"no run of {', '.join(methods)} below {place}")
-    table = summary(rows, ["method", "privacy", "status", "epsilon", "metric"])
-    stl, budgets = rows.stl.mean(), sorted(table.epsilon.dropna().unique())
+    return summary(rows, ["dataset", "metric", "method", "privacy", "status", "epsilon"])
+
+
+def draw(table, path):
+    """A line over epsilon for each private method and mechanism, a level for each other method."""
+    stl, budgets = stl_level(table), sorted(table.epsilon.dropna().unique())
+    dataset, metric = table[["dataset", "metric"]].iloc[0]
     behind = table.method.isin(BASELINES)
     panels = [part for part in (table[~behind], table[behind]) if len(part)]
     with figure(path, table, width=COLUMN * len(panels), height=3.3, ncols=len(panels)) as axes:
         for ax, part in zip(np.atleast_1d(axes), panels, strict=True):
             _lines(ax, part, stl)
             if budgets:
-                ax.set_xscale("log")
-                ax.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
-                ax.set_xticks([], minor=True)
+                budget_axis(ax, budgets)
             else:
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
-            metric = table.metric.iloc[0]
             ax.set_ylabel(METRICS.get(metric, metric))
             ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
 
 
 def _lines(ax, table, stl):
-    ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
-    lines = table.groupby(["method", "privacy", "status"], sort=False)
-    for k, ((method, privacy, status), line) in enumerate(lines):
-        if status == "none":
-            if not method.startswith("stl"):
-                level = line["mean"].iloc[0]
-                ax.axhline(
-                    level,
-                    color=COLOURS[k % len(COLOURS)],
-                    ls="--",
-                    lw=1,
-                    label=f"{method}, not private",
-                )
-            continue
-        line = line.sort_values("epsilon")
-        words = f"{method}, {privacy} ({status})"
-        line_with_band(ax, line.epsilon, line, k, words)
+    ax.axhline(stl, color="0.35", ls=":", lw=1, label=legend_words("stl", "none", "none"))
+    lines = table[table.method != "stl"].groupby(["method", "privacy", "status"], sort=False)
+    for k, (key, line) in enumerate(lines):
+        if key[-1] == "none":
+            level, colour = line["mean"].iloc[0], look(k)["color"]
+            ax.axhline(level, color=colour, ls="--", lw=1, label=legend_words(*key))
+        else:
+            line = line.sort_values("epsilon")
+            line_with_band(ax, line.epsilon, line, k, legend_words(*key))

@@ -1,13 +1,21 @@
 """What audits measured, over epsilon."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLOURS, MARKERS, figure, look
+from mpmtl.figures.style import (
+    COLOURS,
+    MARKERS,
+    budget_axis,
+    figure,
+    legend_below,
+    legend_words,
+    look,
+)
+from mpmtl.figures.tables import read_manifest
 from mpmtl.terminal import pair_words
 
 
@@ -50,7 +58,7 @@ def draw_profile(found, title, path):
 
 
 def collect(root):
-    """One row for each audit below a folder: what was stated and what was measured.
+    """One row for each audit of a results folder: what was stated and what was measured.
 
     Raises
     ------
@@ -58,9 +66,9 @@ def collect(root):
         If there is none.
     """
     rows = []
-    for path in sorted(Path(root).rglob("audit/**/manifest.json")):
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        parts = path.parts[path.parts.index("audit") + 1 :]
+    place = Path(root) / "audit"
+    for path in sorted(place.rglob("manifest.json")):
+        manifest, parts = read_manifest(path), path.relative_to(place).parts
         for name, verdict in manifest.get("verdicts", {}).items():
             keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
             rows.append(
@@ -80,17 +88,18 @@ def collect(root):
     return pd.DataFrame(rows)
 
 
-def draw_over_epsilon(table, path):
+def draw(table, path):
     """Measured lower bound on delta at the stated epsilon, a line for each mechanism and method.
 
-    With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly.
+    With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly. Guarantees that
+    were found at another epsilon than the stated one are in the table only.
     """
     stated = table[np.isclose(table.epsilon, table.stated_epsilon)]
     stated = stated.sort_values("guarantee").drop_duplicates(
         ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
     )
     groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
-    with figure(path, stated, height=3.6) as ax:
+    with figure(path, table, height=3.6) as ax:
         eps = np.geomspace(stated.epsilon.min(), stated.epsilon.max(), 200)
         ax.plot(eps, -np.expm1(-eps), color="0.75", lw=4, label="1 - exp(-epsilon)")
         for k, ((privacy, method), rows) in enumerate(groups):
@@ -99,7 +108,7 @@ def draw_over_epsilon(table, path):
                 rows.epsilon,
                 rows.measured,
                 **look(k),
-                label=f"{privacy}, {method}, {rows.guarantee.iloc[0]}",
+                label=legend_words(method, privacy, rows.guarantee.iloc[0]),
                 markerfacecolor="none",
                 markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
                 lw=1,
@@ -107,9 +116,9 @@ def draw_over_epsilon(table, path):
             )
         delta = stated.drop_duplicates("epsilon").sort_values("epsilon")
         ax.plot(delta.epsilon, delta.delta, ":", color="0.2", label="stated delta")
-        ax.set_xscale("log")
+        budget_axis(ax, sorted(stated.stated_epsilon.unique()))
         ax.set_yscale("symlog", linthresh=1e-4)
         ax.set_ylim(0, 1)
         ax.set_xlabel("stated epsilon (one task, all rounds)")
         ax.set_ylabel(f"delta, {100 * stated.confidence.min():g} % lower bound")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, columnspacing=1)
+        legend_below(ax, ncols=2)

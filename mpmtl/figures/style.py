@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -58,14 +59,39 @@ def figure(path, table, width=COLUMN, height=2.6, **subplots):
 
 
 def look(k):
-    """Colour, marker and line of the k-th line of a figure; the eighth is dashed."""
+    """Colour, marker and line of the k-th line of a figure; from the eighth on dashed."""
     n = len(COLOURS)
-    return {"color": COLOURS[k % n], "marker": MARKERS[k % n], "ls": "-" if k < n else "--"}
+    marker = MARKERS[(k + k // n) % n]  # the second line of a colour has another marker
+    return {"color": COLOURS[k % n], "marker": marker, "ls": "-" if k < n else "--"}
+
+
+def budget_axis(ax, budgets):
+    """A logarithmic axis with a tick at each epsilon, written as it was set."""
+    ax.set_xscale("log")
+    ax.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
+    ax.set_xticks([], minor=True)
+
+
+def legend_words(method, privacy, status):
+    """Name of a line: what it is, by which mechanism, and whether that is claimed or proved."""
+    if status != "none":
+        return f"{method}, {privacy} ({status})"
+    return f"{method}, separate tasks" if method.startswith("stl") else f"{method}, not private"
+
+
+def legend_below(axes, ncols=1):
+    """One legend of all given axes below the whole figure, which makes room for it."""
+    axes = np.ravel(axes)
+    named = {}
+    for ax in axes:
+        named |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    axes[0].figure.legend(named.values(), named, loc="outside lower center", ncols=ncols)
 
 
 def line_with_band(ax, x, table, k, label):
     """The k-th line of a figure: column `mean` over x, and a band of one `std`."""
-    ax.plot(x, table["mean"], label=label, **look(k))
+    every = 1 + len(table) // 20  # markers stay apart
+    ax.plot(x, table["mean"], label=label, markevery=every, **look(k))
     low, high = table["mean"] - table["std"], table["mean"] + table["std"]
     ax.fill_between(x, low, high, color=look(k)["color"], alpha=0.15, lw=0)
 

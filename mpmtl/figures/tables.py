@@ -1,4 +1,4 @@
-"""From results folders to the tables that figures are drawn from."""
+"""From results folders to the tables that figures are drawn from, and those tables from files."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,30 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
+
+
+def read_table(path, dtype=None):
+    """A table as it was saved; only empty fields are missing, "none" is a word.
+
+    Raises
+    ------
+    ResultsError
+        If it is not there or is no table.
+    """
+    try:
+        return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dtype)
+    except FileNotFoundError:
+        raise ResultsError(f"{path} is missing: run the experiment first") from None
+    except (ValueError, OSError) as error:
+        raise ResultsError(f"{path} is no table: {' '.join(str(error).split())}") from error
+
+
+def read_manifest(path):
+    """The manifest of a run or an audit; ResultsError if it is damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultsError(f"{path} is damaged: run its command again") from error
 
 
 def runs_below(root):
@@ -24,10 +48,7 @@ def runs_below(root):
     """
     found = []
     for path in sorted(Path(root).rglob("manifest.json")):
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ResultsError(f"{path} is damaged: run its command again") from error
+        manifest = read_manifest(path)
         if manifest.get("status") == "complete" and (path.parent / "replicates.csv").is_file():
             found.append((path.parent, manifest))
     if not found:
@@ -42,6 +63,16 @@ def status_of(manifest):
     return "claimed" if manifest["privacy"]["claimed"] else "proved"
 
 
+def main_metric(path):
+    """Rows of replicates.csv with a run's main metric, and `stl`, that of separate tasks."""
+    rows = read_table(Path(path) / "replicates.csv")
+    main = rows.metric.iloc[0]
+    stl = rows[rows.metric == f"{main}_stl"].set_index("replicate").value
+    part = rows[rows.metric == main].copy()
+    part["stl"] = part.replicate.map(stl)
+    return part
+
+
 def accuracy(root):
     """Every replicate's main metric, of all runs below a folder.
 
@@ -53,11 +84,7 @@ def accuracy(root):
     """
     parts = []
     for path, manifest in runs_below(root):
-        rows = pd.read_csv(path / "replicates.csv", keep_default_na=False, na_values=[""])
-        main = rows.metric.iloc[0]
-        stl = rows[rows.metric == f"{main}_stl"].set_index("replicate").value
-        part = rows[rows.metric == main].copy()
-        part["stl"] = part.replicate.map(stl)
+        part = main_metric(path)
         part["status"] = status_of(manifest)
         part["epsilon"] = manifest["settings"]["epsilon"]
         parts.append(part)
@@ -66,22 +93,30 @@ def accuracy(root):
 
 
 def summary(rows, keys):
-    """Mean, standard deviation and number of replicates of `value` for each group of `keys`."""
-    table = rows.groupby(keys, dropna=False, sort=False).value.agg(["mean", "std", "count"])
+    """Mean, standard deviation and number of replicates of `value` for each group of `keys`.
+
+    With the mean of `stl`, separate tasks on the same replicates, where there is such a column.
+    """
+    groups = rows.groupby(keys, dropna=False, sort=False)
+    table = groups.value.agg(["mean", "std", "count"])
+    if "stl" in rows:
+        table["stl"] = groups.stl.mean()
     return table.reset_index().fillna({"std": 0.0})
+
+
+def stl_level(table):
+    """Mean of separate tasks over all replicates of a `summary`."""
+    return np.average(table.stl, weights=table["count"])
 
 
 def run_table(path, name):
     """A table (replicates, cv, trace) of one run; ResultsError if it is not there."""
-    path = Path(path) / f"{name}.csv"
-    if not path.is_file():
-        raise ResultsError(f"{path} is missing: run the experiment first")
-    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+    return read_table(Path(path) / f"{name}.csv")
 
 
 def recorded_dataset(path, kind):
     """The data set of a run, an instance of `kind` with its settings, and the run's seed."""
-    settings = json.loads((Path(path) / "manifest.json").read_text(encoding="utf-8"))["settings"]
+    settings = read_manifest(Path(path) / "manifest.json")["settings"]
     values = {key: v for key, v in settings["dataset"].items() if key != "_target_"}
     return kind(**values), settings["seed"]
 

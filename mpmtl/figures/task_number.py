@@ -5,26 +5,36 @@ from pathlib import Path
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import figure, line_with_bars
+from mpmtl.figures.style import figure, legend_below, legend_words, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
-def draw(results, path):
+def collect(results):
     """Error of the first 20 tasks over the number of tasks that take part, bars of one sd."""
     places = sorted((Path(results) / "task_number").glob("m=*"))
     if not places:
         raise ResultsError(f"no task_number below {results}: mpmtl-run experiment=task_number")
     rows = pd.concat([accuracy(p).assign(m=int(p.name.split("=")[1])) for p in places])
-    table = summary(rows, ["method", "status", "m"])
+    keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "m"]
+    return summary(rows, keys)
+
+
+def draw(table, path):
+    """A line over the number of tasks for each method."""
+    keys = ["method", "privacy", "status", "epsilon"]
     with figure(path, table) as ax:
-        for k, ((method, status), line) in enumerate(table.groupby(["method", "status"])):
+        for k, (key, line) in enumerate(table.groupby(keys, dropna=False)):
+            method, privacy, status, epsilon = key
             line = line.sort_values("m")
-            words = "not private" if status == "none" else f"wishart, eps = 0.1 ({status})"
-            line_with_bars(ax, line.m, line, k, f"{method}, {words}")
+            words = legend_words(method, privacy, status)
+            budget = "" if status == "none" else f", eps = {epsilon:g}"
+            line_with_bars(ax, line.m, line, k, words + budget)
         ax.set_xscale("log")
         ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         ax.set_xticks([], minor=True)
         ax.set_xlabel("tasks that take part")
         ax.set_ylabel("nMSE of the first 20 tasks")
-        ax.set_title(f"low_rank, mean of {table['count'].max()} replicates, bars +- 1 sd")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        ax.set_title(
+            f"{table.dataset.iloc[0]}, mean of {table['count'].max()} replicates, bars +- 1 sd"
+        )
+        legend_below(ax)

@@ -7,36 +7,42 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures.privacy_accuracy import BASELINES, METRICS
-from mpmtl.figures.style import COLUMN, figure, line_with_bars
+from mpmtl.figures.style import COLUMN, figure, legend_below, legend_words, line_with_bars
 from mpmtl.figures.tables import accuracy, summary
 
 
-def draw(results, path, dataset):
-    """A row of panels, one for each epsilon; the baselines with larger errors below."""
+def collect(results, dataset):
+    """Mean and standard deviation over replicates of each method, epsilon and share."""
     places = sorted((Path(results) / "training_percentage").glob(f"*/{dataset}"))
     if not places:
         command = f"mpmtl-run experiment=training_percentage_{dataset}"
         raise ResultsError(f"no training_percentage of {dataset} below {results}: {command}")
     rows = pd.concat([accuracy(p).assign(percent=100 * float(p.parent.name)) for p in places])
-    table = summary(rows, ["method", "status", "epsilon", "metric", "percent"])
+    keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "percent"]
+    return summary(rows, keys)
+
+
+def draw(table, path):
+    """A row of panels, one for each epsilon; the baselines with larger errors below."""
     budgets = sorted(table.epsilon.dropna().unique())
+    lines = list(table[["method", "privacy", "status"]].drop_duplicates().itertuples(index=False))
+    dataset, metric = table[["dataset", "metric"]].iloc[0]
     layout = {"nrows": 2, "ncols": len(budgets), "sharex": True, "sharey": "row", "squeeze": False}
-    with figure(path, table, width=COLUMN * len(budgets), height=4.6, **layout) as axes:
+    with figure(path, table, width=COLUMN * len(budgets), height=5, **layout) as axes:
         for column, eps in enumerate(budgets):
-            for row, below in enumerate((False, True)):
-                ax = axes[row, column]
-                here = table[(table.epsilon == eps) | (table.epsilon.isna() & (not below))]
-                here = here[here.method.isin(BASELINES) == below]
-                for k, ((method, status), line) in enumerate(here.groupby(["method", "status"])):
-                    line = line.sort_values("percent")
-                    words = "not private" if status == "none" else f"({status})"
-                    line_with_bars(ax, line.percent, line, k, f"{method}, {words}")
-                if row == 0:
-                    ax.set_title(f"{dataset}, eps = {eps:g}")
-                else:
-                    ax.set_xlabel("samples that train, %")
-                if column == 0:
-                    ax.set_ylabel(METRICS[table.metric.iloc[0]])
-                    ax.legend()
+            for k, key in enumerate(lines):
+                here = (table[["method", "privacy", "status"]] == list(key)).all(axis=1)
+                line = table[here & ((table.epsilon == eps) | table.epsilon.isna())].sort_values(
+                    "percent"
+                )
+                ax = axes[int(key.method in BASELINES), column]
+                line_with_bars(ax, line.percent, line, k, legend_words(*key))
+            axes[0, column].set_title(f"eps = {eps:g}")
+            axes[1, column].set_xlabel("samples that train, %")
+        for ax in axes[:, 0]:
+            ax.set_ylabel(METRICS.get(metric, metric))
         ticks = np.sort(table.percent.unique())
         axes[0, 0].set_xticks(ticks, [f"{t:g}" for t in ticks])
+        n = table["count"].max()
+        axes[0, 0].figure.suptitle(f"{dataset}: mean of {n} replicates, bars +- 1 sd", size=8)
+        legend_below(axes[:, 0], ncols=len(budgets))
