@@ -1,0 +1,664 @@
+"""What the paper states about its experiments, against what the runs measured."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from mpmtl.errors import ResultsError
+from mpmtl.figures.noise_to_signal import PAPER_DP_MTRL
+from mpmtl.figures.tables import main_metric, read_manifest, read_table, run_table, runs_below
+from mpmtl.utility import ConvexBound, noise_level
+
+LEVEL = 0.95  # of all intervals of a claim together (Bonferroni)
+RIVALS = 1.1  # an error at most a tenth larger counts as "rivals"
+PRIVACY = {
+    "lr": "wishart",
+    "gs": "wishart",
+    "dp_mtrl": "output_perturbation",
+    "dp_aggr": "output_perturbation",
+}
+HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The statement that a mean is below zero, with a value for each replicate (or task)."""
+
+    label: str
+    values: np.ndarray
+
+    def interval(self, level):
+        """Mean and two-sided t interval."""
+        values = np.asarray(self.values, dtype=float)
+        mean = values.mean()
+        if len(values) < 2:
+            return mean, -math.inf, math.inf
+        half = student.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1)
+        half /= math.sqrt(len(values))
+        return mean, mean - half, mean + half
+
+
+def judge(comparisons, level=LEVEL):
+    """Verdict on several comparisons that are all to hold, and what was measured in words.
+
+    Holds if every interval is below zero, does not hold if one is above it; the intervals hold
+    together with the probability `level` (Bonferroni).
+
+    Returns
+    -------
+    (str, str)
+    """
+    each = 1 - (1 - level) / len(comparisons)
+    found = [(c.label, *c.interval(each)) for c in comparisons]
+    against = [f for f in found if f[2] > 0]
+    unclear = [f for f in found if f[2] <= 0 <= f[3]]
+    verdict = FAILS if against else OPEN if unclear else HOLDS
+    shown = against or unclear or found
+    shown = found if len(found) <= 4 else sorted(shown, key=lambda f: -f[1])[:4]
+    words = "; ".join(
+        f"{label} {mean:+.4f} [{low:+.4f}, {high:+.4f}]" for label, mean, low, high in shown
+    )
+    if len(found) > 4:
+        n = len(found) - len(against) - len(unclear)
+        counts = f"{n} of {len(found)} hold, {len(against)} do not, {len(unclear)} undecided"
+        words = f"{counts}; {'largest' if verdict == HOLDS else 'such as'}: {words}"
+    return verdict, words
+
+
+class Runs:
+    """Errors of the runs of a results folder, by replicate."""
+
+    def __init__(self, root):
+        self.root = Path(root)
+        self.used = {}
+
+    def path(self, dataset, method, epsilon, tag=""):
+        privacy = PRIVACY.get(method, "none")
+        name = f"eps-{epsilon:g}" if method in PRIVACY else "eps-inf"
+        return self.root / tag / dataset / method / privacy / name
+
+    def _read(self, path):
+        manifest = read_manifest(path / "manifest.json") if path.is_dir() else None
+        if manifest is None or manifest.get("status") != "complete":
+            raise ResultsError(f"{path} is missing or not finished")
+        tuning, n = manifest["settings"]["tuning"]["name"], manifest["replicates_done"]
+        self.used[str(path)] = (tuning, n)
+        return path
+
+    def error(self, dataset, method, epsilon=None, tag=""):
+        """nMSE, or 1 - aAUC, indexed by replicate; `stl` is that of separate tasks (ridge)."""
+        if method == "stl":
+            for other in ("stl_best", "stl", "mtl", "lr"):
+                path = self.path(dataset, other, epsilon, tag)
+                if path.is_dir():
+                    break
+        else:
+            path = self.path(dataset, method, epsilon, tag)
+        rows = main_metric(self._read(path)).set_index("replicate")
+        own = method != "stl" or path.parts[-3].startswith("stl")
+        values = rows.value if own else rows.stl
+        return 1 - values if rows.metric.iloc[0] == "aauc" else values
+
+    def table(self, dataset, method, epsilon, name, tag=""):
+        """A table (cv, trace) of a run."""
+        return run_table(self._read(self.path(dataset, method, epsilon, tag)), name)
+
+    def budgets(self, dataset, method, tag=""):
+        """Budgets for which a private method was run."""
+        place = self.root / tag / dataset / method / PRIVACY[method]
+        found = sorted(float(p.name.removeprefix("eps-")) for p in place.glob("eps-*"))
+        if not found:
+            raise ResultsError(f"no runs of {method} in {place}")
+        return found
+
+    def shares(self, dataset):
+        """Tags of the runs with several shares of training samples."""
+        places = sorted(self.root.glob(f"training_percentage/*/{dataset}"))
+        if not places:
+            raise ResultsError(f"no training_percentage of {dataset} below {self.root}")
+        return [f"training_percentage/{place.parent.name}" for place in places]
+
+    def figure(self, name):
+        """Panels of a picture of matrices, by the title's start."""
+        table = read_table(self.root / f"figures/{name}.csv").set_index("panel")
+        values = table.drop(columns=["rows", "row"])
+        return {title: group.dropna(axis=1).to_numpy() for title, group in values.groupby(level=0)}
+
+    @property
+    def settings(self):
+        """Grid and replicates of what was read so far."""
+        if not self.used:
+            return "-"
+        tunings, counts = (sorted(set(column)) for column in zip(*self.used.values(), strict=True))
+        n = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+        return f"tuning {', '.join(tunings)}, {n} replicates"
+
+
+def below(runs, dataset, first, second, budgets=None, tag="", factor=1.0):
+    """The error of `first` is below `factor` times that of `second`, paired, at each budget."""
+    private = [m for m in (first, second) if m in PRIVACY]
+    found = []
+    for eps in budgets or (runs.budgets(dataset, private[0], tag) if private else [None]):
+        a, b = (runs.error(dataset, m, eps, tag) for m in (first, second))
+        pair = pd.concat([a, factor * b], axis=1, join="inner").to_numpy()
+        share = f", {100 * float(tag.split('/')[-1]):g} %" if "percentage" in tag else ""
+        other = second if factor == 1 else f"{factor:g} {second}"
+        where = f"eps {eps:g}" if private else ""
+        found.append(
+            Comparison(f"{dataset} {first} - {other} ({where}{share})", pair[:, 0] - pair[:, 1])
+        )
+    return found
+
+
+def between(runs, dataset):
+    """`lr` and `gs` are below separate tasks and above the best method without noise."""
+    return [
+        comparison
+        for method in ("lr", "gs")
+        for pair in ((method, "stl"), ("mtl", method))
+        for comparison in below(runs, dataset, *pair)
+    ]
+
+
+def within(values, low, high, label):
+    """The mean is between two numbers."""
+    return [
+        Comparison(f"{label} - {high:g}", values - high),
+        Comparison(f"{low:g} - {label}", low - values),
+    ]
+
+
+def leakage(runs):
+    panels = list(runs.figure("model_leakage").values())
+
+    def alike(W):
+        V = W / np.linalg.norm(W, axis=0)
+        return np.abs(V[:, :-1].T @ V[:, -1])
+
+    before, leaked, protected = map(alike, panels)
+    words = "|cos| of nine models with the tenth"
+    return [
+        Comparison(f"{words}: before - without noise", before - leaked),
+        Comparison(f"{words}: change at eps 0.1, less 0.1", np.abs(protected - before) - 0.1),
+    ]
+
+
+def momentum(form):
+    def check(runs):
+        cv = runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
+        best = cv.groupby(["replicate", "accelerated"]).score.min().unstack()
+        return [Comparison("CV error, accelerated - basic", best[True] - best[False])]
+
+    return check
+
+
+def optimum(form, inside, edges, accelerated=(False, True)):
+    """The best value inside is better than the edges: chosen on even replicates, tested on odd."""
+
+    def check(runs):
+        key = {"convex": "alpha", "strong": "Q"}[form]
+        cv = runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
+        found = []
+        for fast in accelerated:
+            part = cv[cv.accelerated == fast]
+            best = part.groupby(["replicate", key]).score.min().unstack()
+            choose, test = best[best.index % 2 == 0], best[best.index % 2 == 1]
+            grid = [v for v in best.columns if inside[0] <= v <= inside[1]]
+            chosen = choose[grid].mean().idxmin()
+            kind = "accelerated" if fast else "basic"
+            found += [
+                Comparison(
+                    f"{kind}: {key} = {chosen:g} - {key} = {edge:g}", test[chosen] - test[edge]
+                )
+                for edge in edges
+            ]
+        return found
+
+    return check
+
+
+def ratio(table):
+    """log10(||E||_F / ||Sigma~||_F), shape (replicates, rounds)."""
+    table = table.assign(value=np.log10(table.noise_norm / table.signal_norm))
+    return table.pivot(index="replicate", columns="round", values="value").to_numpy()
+
+
+def noise_of_dp_mtrl(runs):
+    values = ratio(runs.table("low_rank", "dp_mtrl", 0.1, "trace"))[:, 0]
+    return within(values, PAPER_DP_MTRL - 0.03, PAPER_DP_MTRL + 0.03, "dp_mtrl")
+
+
+def noise_of_lr(runs):
+    values = ratio(runs.table("low_rank", "lr", 0.1, "trace", "noise_to_signal")).min(axis=1)
+    return [
+        Comparison("- log10(noise/signal) in the round where it is least", -values),
+        *below(runs, "low_rank", "lr", "stl", [0.1]),
+    ]
+
+
+def relations(runs):
+    panels = runs.figure("task_relations").items()
+    found = {name.split(":")[0].split(" ")[0]: R for name, R in panels if "relation" in name}
+    wrong = {name: np.abs(R - found["true"]).mean(axis=1) for name, R in found.items()}
+    return [Comparison("error of a task's relations, lr - dp_mtrl", wrong["lr"] - wrong["dp_mtrl"])]
+
+
+def above(dataset, method, limit):
+    """The error of a private method is above a number at every budget."""
+
+    def check(runs):
+        return [
+            Comparison(
+                f"{dataset} {limit} - {method} (eps {eps:g})",
+                limit - runs.error(dataset, method, eps),
+            )
+            for eps in runs.budgets(dataset, method)
+        ]
+
+    return check
+
+
+def gain(runs, dataset, method):
+    """Error at the largest less that at the smallest budget."""
+    budgets = runs.budgets(dataset, method)
+    last, first = (runs.error(dataset, method, eps) for eps in (budgets[-1], budgets[0]))
+    return f"{dataset} {method} eps {budgets[-1]:g} - eps {budgets[0]:g}", last - first
+
+
+def more_tasks(runs):
+    tags = sorted(runs.root.glob("task_number/m=*"), key=lambda p: int(p.name.split("=")[1]))
+    if len(tags) < 2:
+        raise ResultsError(f"no task_number below {runs.root}")
+    errors = [runs.error("low_rank", "lr", 0.1, f"task_number/{p.name}") for p in tags]
+    steps = itertools.pairwise(zip(tags, errors, strict=True))
+    return [
+        Comparison(f"lr, {after.name} less {before.name}", new - old)
+        for (before, old), (after, new) in steps
+    ]
+
+
+def outperforms(datasets, methods, others):
+    """Each of the methods is below each of the others at every budget."""
+
+    def check(runs):
+        return [
+            comparison
+            for dataset in datasets
+            for method in methods
+            for other in others
+            for comparison in below(runs, dataset, method, other)
+        ]
+
+    return check
+
+
+def over_shares(dataset, others):
+    def check(runs):
+        return [
+            comparison
+            for tag in runs.shares(dataset)
+            for other in others
+            for comparison in below(runs, dataset, "lr", other, tag=tag)
+        ]
+
+    return check
+
+
+def slowly(runs):
+    found = []
+    for method in ("lr", "gs", "dp_mtrl"):
+        label, values = gain(runs, "lsoa2", method)
+        found.append(
+            Comparison(f"gain of aAUC, {label.removeprefix('lsoa2 ')}, less 0.01", -values - 0.01)
+        )
+    return found
+
+
+def theorem(runs):
+    """Verdict of the audits on what the Wishart mechanism claims."""
+    verdicts = [
+        (manifest["settings"]["epsilon"], manifest["verdicts"]["claimed"])
+        for path in sorted((runs.root / "audit").rglob("manifest.json"))
+        if "wishart" in path.parts and "claimed" in (manifest := read_manifest(path))["verdicts"]
+    ]
+    if not verdicts:
+        raise ResultsError(f"no audit of wishart below {runs.root}")
+    refuted = [(eps, v) for eps, v in verdicts if v["verdict"] == "refuted"]
+    words = "; ".join(
+        f"eps {eps:g}: delta >= {v['measured']:.3g} for a claimed {v['delta']:.2g}"
+        for eps, v in refuted
+    )
+    return (FAILS if refuted else OPEN), words or "not refuted by the audits"
+
+
+def theory(runs):
+    """Best alpha of the convex bounds over all alpha, at a small M and at the experiment's."""
+    m = 320
+    levels = (1e-3, noise_level("lr", 30, m, 0.1, 1 / (m * math.log(m))))
+    found = [
+        (M, "accelerated" if fast else "basic", ConvexBound(accelerated=fast).best(M).rate)
+        for M in levels
+        for fast in (False, True)
+    ]
+    words = "; ".join(f"best alpha {alpha:.3g} ({form}, M = {M:.3g})" for M, form, alpha in found)
+    return (HOLDS if all(alpha > -1e-6 for *_, alpha in found) else FAILS), words
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper and the comparisons that it makes.
+
+    Attributes
+    ----------
+    name, statement, source : str
+    check : callable
+        ``check(runs)`` returns comparisons, or a verdict with words.
+    """
+
+    name: str
+    statement: str
+    source: str
+    check: Callable
+
+
+ALL = ("low_rank", "group_sparse", "school", "lsoa2")
+REAL = ("school", "lsoa2")
+CLAIMS = (
+    Claim(
+        "theorem-1",
+        "Algorithms 2 and 3 give every task (eps, delta) against all others together.",
+        "Theorem 1",
+        theorem,
+    ),
+    Claim(
+        "leakage",
+        "Without noise one round turns the other models to that of a large task; at eps = 0.1 not.",
+        "Fig. 2",
+        leakage,
+    ),
+    Claim(
+        "momentum-convex",
+        "Acceleration lowers the error (convex form).",
+        "Fig. 4a",
+        momentum("convex"),
+    ),
+    Claim(
+        "momentum-strong",
+        "Acceleration lowers the error (strongly convex form).",
+        "Fig. 4b",
+        momentum("strong"),
+    ),
+    Claim(
+        "alpha",
+        "The error has a local minimum at a small positive alpha.",
+        "Fig. 4a",
+        optimum("convex", (0.2, 2), (0, 8)),
+    ),
+    Claim(
+        "Q",
+        "The error has a local minimum at a Q a little below 1.",
+        "Fig. 4b",
+        optimum("strong", (0.9, 0.9936), (1.0, 0.8)),
+    ),
+    Claim(
+        "Q-negative",
+        "With acceleration there is another local minimum at a Q above 1.",
+        "Fig. 4b",
+        optimum("strong", (1.0032, 1.1), (1.0, 1.2), (True,)),
+    ),
+    Claim(
+        "non-decreasing",
+        "Budgets that do not decrease over the rounds minimise the utility bounds.",
+        "Theorem 6, remark 1",
+        theory,
+    ),
+    Claim(
+        "mtl-level",
+        "Without noise, trace-norm learning has nMSE 0.0140 on the low-rank data (within a tenth).",
+        "Fig. 4, caption",
+        lambda runs: within(
+            runs.error("low_rank", "mtl_lr", tag="budget_allocation_convex"),
+            0.0126,
+            0.0154,
+            "mtl_lr",
+        ),
+    ),
+    Claim(
+        "noise-dp-mtrl",
+        "DP-MTRL's log10(noise/signal) is 0.2670 at eps = 0.1, T = 1 (within 0.03).",
+        "Fig. 5, text",
+        noise_of_dp_mtrl,
+    ),
+    Claim(
+        "noise-lr",
+        "In Algorithm 2 noise exceeds the signal, yet models are no worse than separate ones.",
+        "Fig. 5, text",
+        noise_of_lr,
+    ),
+    Claim(
+        "relations",
+        "At eps = 0.1 Algorithm 2 keeps the task relations; DP-MTRL destroys them.",
+        "Fig. 3",
+        relations,
+    ),
+    Claim(
+        "between-low-rank",
+        "Algorithms 2 and 3 lie between separate tasks and MTL without noise (low-rank data).",
+        "Fig. 6a",
+        lambda runs: between(runs, "low_rank"),
+    ),
+    Claim(
+        "between-group-sparse",
+        "Algorithms 2 and 3 lie between separate tasks and MTL without noise (group-sparse data).",
+        "Fig. 6b",
+        lambda runs: between(runs, "group_sparse"),
+    ),
+    Claim(
+        "gs-low-rank",
+        "Algorithm 3 is worse than Algorithm 2 on the low-rank data.",
+        "Fig. 6a",
+        outperforms(["low_rank"], ["lr"], ["gs"]),
+    ),
+    Claim(
+        "dp-mtrl-low-rank",
+        "With budget 10 DP-MTRL beats separate tasks and Algorithm 3 on the low-rank data.",
+        "Fig. 6a",
+        lambda runs: [
+            c for other in ("stl", "gs") for c in below(runs, "low_rank", "dp_mtrl", other, [10])
+        ],
+    ),
+    Claim(
+        "dp-mtrl-group-sparse",
+        "DP-MTRL is worse than separate tasks on the group-sparse data at every budget.",
+        "Fig. 6b",
+        outperforms(["group_sparse"], ["stl"], ["dp_mtrl"]),
+    ),
+    Claim(
+        "dp-mtrl-016",
+        "DP-MTRL's nMSE is above 0.16 on the group-sparse data.",
+        "Fig. 6, caption",
+        above("group_sparse", "dp_mtrl", 0.16),
+    ),
+    Claim(
+        "rivals-gs",
+        "Algorithm 2 rivals Algorithm 3 on the group-sparse data (error at most a tenth larger).",
+        "Fig. 6b",
+        lambda runs: below(runs, "group_sparse", "lr", "gs", factor=RIVALS),
+    ),
+    Claim(
+        "rivals-mtl",
+        "At eps = 10 Algorithm 2 rivals MTL without noise on both (error at most a tenth larger).",
+        "Fig. 6",
+        lambda runs: [
+            c
+            for dataset in ("low_rank", "group_sparse")
+            for c in below(runs, dataset, "lr", "mtl", [10], factor=RIVALS)
+        ],
+    ),
+    Claim(
+        "dp-aggr-078",
+        "DP-AGGR's nMSE is above 0.78 on both synthetic data sets.",
+        "Fig. 6, caption",
+        lambda runs: (
+            above("low_rank", "dp_aggr", 0.78)(runs) + above("group_sparse", "dp_aggr", 0.78)(runs)
+        ),
+    ),
+    Claim(
+        "dp-aggr-grows",
+        "DP-AGGR's error falls with the budget on the group-sparse data.",
+        "Fig. 7c",
+        lambda runs: [Comparison(*gain(runs, "group_sparse", "dp_aggr"))],
+    ),
+    Claim(
+        "dp-aggr-stl",
+        "DP-AGGR is worse than separate tasks on all four data sets.",
+        "Figs. 7, 9",
+        outperforms(ALL, ["stl"], ["dp_aggr"]),
+    ),
+    Claim(
+        "more-tasks",
+        "The error of the first 20 tasks falls with every step to more tasks.",
+        "Fig. 8",
+        more_tasks,
+    ),
+    Claim(
+        "between-school",
+        "Algorithms 2 and 3 lie between separate tasks and MTL without noise (School).",
+        "Fig. 9a",
+        lambda runs: between(runs, "school"),
+    ),
+    Claim(
+        "between-lsoa2",
+        "Algorithms 2 and 3 lie between separate tasks and MTL without noise (LSOA II).",
+        "Fig. 9b",
+        lambda runs: between(runs, "lsoa2"),
+    ),
+    Claim(
+        "better-than-dp",
+        "Algorithms 2 and 3 beat DP-MTRL and DP-AGGR on the real data.",
+        "Fig. 9",
+        outperforms(REAL, ["lr", "gs"], ["dp_mtrl", "dp_aggr"]),
+    ),
+    Claim(
+        "dp-aggr-066",
+        "DP-AGGR's aAUC is below 0.66 on LSOA II.",
+        "Fig. 9, caption",
+        above("lsoa2", "dp_aggr", 0.34),
+    ),
+    Claim(
+        "slowly",
+        "On LSOA II the aAUC of Algorithms 2, 3 and DP-MTRL rises slowly (less than 0.01 in all).",
+        "Fig. 9b",
+        slowly,
+    ),
+    Claim(
+        "dp-aggr-lsoa2",
+        "On LSOA II DP-AGGR's aAUC hardly rises with the budget (less than 0.01).",
+        "Fig. 10b",
+        lambda runs: [
+            Comparison("gain of aAUC less 0.01", -gain(runs, "lsoa2", "dp_aggr")[1] - 0.01)
+        ],
+    ),
+    Claim(
+        "shares-school",
+        "On School Algorithm 2 beats DP-MTRL and DP-AGGR at every share of training samples.",
+        "Fig. S1",
+        over_shares("school", ["dp_mtrl", "dp_aggr"]),
+    ),
+    Claim(
+        "shares-lsoa2",
+        "On LSOA II Algorithm 2 beats DP-MTRL and DP-AGGR at every share of training samples.",
+        "Fig. S2",
+        over_shares("lsoa2", ["dp_mtrl", "dp_aggr"]),
+    ),
+    Claim(
+        "always-stl",
+        "The paper's methods always beat separate tasks.",
+        "Section 5.1",
+        outperforms(ALL, ["lr", "gs"], ["stl"]),
+    ),
+    Claim(
+        "always-gs",
+        "Algorithm 2 always beats Algorithm 3 on the real data.",
+        "Supplement",
+        outperforms(REAL, ["lr"], ["gs"]),
+    ),
+)
+
+
+def measured(claim, runs):
+    """Verdict and words of one claim; undecided with a reason where runs are missing."""
+    try:
+        found = claim.check(runs)
+        return judge(found) if isinstance(found, list) else found
+    except ResultsError as error:
+        return OPEN, f"not measured: {error}"
+
+
+def check_all(root, claims=CLAIMS):
+    """Every claim against the runs of a results folder.
+
+    Other settings are tried in runs below ``tried/<claim>/<label>``: the same check on that folder.
+
+    Returns
+    -------
+    DataFrame
+        Columns id, statement, source, measured, verdict, settings, tried.
+    """
+    root = Path(root)
+    runs_below(root)  # an empty folder is an error
+    rows = []
+    for claim in claims:
+        runs = Runs(root)
+        verdict, words = measured(claim, runs)
+        tried = []
+        for place in sorted((root / "tried" / claim.name).glob("*")):
+            other, what = measured(claim, Runs(place))
+            tried.append(f"{place.name}: {other} ({what})")
+        rows.append(
+            {
+                "id": claim.name,
+                "statement": claim.statement,
+                "source": claim.source,
+                "measured": words,
+                "verdict": verdict,
+                "settings": runs.settings,
+                "tried": "; ".join(tried),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def as_markdown(table):
+    """docs/claims.md: counts, the table, and how to read it."""
+    counts = table.verdict.value_counts()
+    head = ", ".join(f"{counts.get(v, 0)} {v}" for v in (HOLDS, FAILS, OPEN))
+    lines = [
+        "# The paper's statements about its experiments",
+        "",
+        "Made by `make claims` from `results/reference`; do not edit. In brackets: intervals",
+        f"that hold together with probability {LEVEL:g} for each statement (paired over",
+        "replicates, t, Bonferroni). It holds if all of them lie below zero, does not hold if",
+        "one lies above, and is undecided otherwise. Errors are nMSE, or 1 - aAUC. Budgets are",
+        "those of a task, neighbours replace one; those of `wishart`, and of `dp_mtrl` and",
+        "`dp_aggr` for the squared loss, are claimed only.",
+        "",
+        f"{len(table)} statements: {head}.",
+        "",
+        "| statement | where | verdict | measured | settings |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in table.itertuples():
+        cells = (row.statement, row.source, row.verdict, row.measured, row.settings)
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    tried = table[table.tried != ""]
+    if len(tried):
+        lines += ["", "## What else was tried", ""]
+        lines += [f"- {row.statement} {row.tried}." for row in tried.itertuples()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,36 @@
+"""The paper's statements against the runs of a folder: python scripts/check_claims.py [RESULTS].
+
+Writes claims.csv into the folder, and with --docs the page docs/claims.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from mpmtl.claims import as_markdown, check_all
+from mpmtl.errors import ResultsError
+from mpmtl.results import write_atomic
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The paper's statements against measured results.")
+    parser.add_argument("results", nargs="?", default="results/reference", help="results folder")
+    parser.add_argument("--docs", type=Path, help="page to write, such as docs/claims.md")
+    options = parser.parse_args()
+    results = Path(options.results)
+    try:
+        table = check_all(results)
+    except ResultsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    write_atomic(results / "claims.csv", table.to_csv(index=False))
+    if options.docs:
+        write_atomic(options.docs, as_markdown(table))
+    for row in table.itertuples():
+        print(f"{row.verdict:<15}{row.source:<18}{row.statement}")
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in table.verdict.value_counts().items())
+    print(f"{counts}; {results / 'claims.csv'}")
+
+
+if __name__ == "__main__":
+    main()

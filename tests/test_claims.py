@@ -1,0 +1,129 @@
+"""Claims: verdicts follow from intervals over replicates; what was not run is not decided."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT, make_run
+
+from mpmtl.claims import (
+    CLAIMS,
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Comparison,
+    Runs,
+    as_markdown,
+    below,
+    check_all,
+    judge,
+)
+from mpmtl.errors import ResultsError
+from mpmtl.runner import execute
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """lr at two budgets, and two methods without noise, 4 replicates each."""
+    path = tmp_path_factory.mktemp("results")
+    for words in (
+        ("method=lr", "privacy=wishart", "epsilon=1"),
+        ("method=lr", "privacy=wishart", "epsilon=10"),
+        ("method=mtl_lr",),
+        ("method=stl",),
+    ):
+        execute(make_run(*words, "n_replicates=4", f"results_dir={path}"), io.StringIO())
+    return path
+
+
+def test_an_interval_is_students():
+    mean, low, high = Comparison("x", [1.0, 2.0, 3.0, 4.0]).interval(0.95)
+    half = 3.1824463 * np.std([1, 2, 3, 4], ddof=1) / 2  # t quantile with 3 degrees of freedom
+    assert (mean, low, high) == pytest.approx((2.5, 2.5 - half, 2.5 + half), rel=1e-7)
+
+
+def test_verdicts():
+    rng = np.random.default_rng(0)
+    low, high, zero = (Comparison("x", m + 0.1 * rng.standard_normal(20)) for m in (-1, 1, 0))
+    one = Comparison("x", [-5.0])
+    for comparisons, verdict in (
+        ([low], HOLDS),
+        ([high], FAILS),
+        ([zero], OPEN),
+        ([low, zero], OPEN),
+        ([low, high, zero], FAILS),
+        ([one], OPEN),  # a single replicate decides nothing
+        ([Comparison("x", np.zeros(5))], OPEN),  # equal is not below
+    ):
+        assert judge(comparisons)[0] == verdict
+
+
+def test_true_means_of_zero_are_seldom_decided():
+    """Eight comparisons without a difference: a verdict in at most 5 % of cases.
+
+    With 1000 cases, 80 or more verdicts have a probability below 1e-4 if the level is kept.
+    """
+    rng = np.random.default_rng(1)
+    decided = sum(
+        judge([Comparison("x", rng.standard_normal(6)) for _ in range(8)])[0] != OPEN
+        for _ in range(1000)
+    )
+    assert decided < 80
+
+
+def test_methods_are_compared_on_the_same_replicates(results):
+    first, second = below(Runs(results), "low_rank", "lr", "mtl_lr")
+    table = {}
+    for name in ("lr/wishart/eps-1", "lr/wishart/eps-10", "mtl_lr/none/eps-inf"):
+        rows = pd.read_csv(results / "low_rank" / name / "replicates.csv")
+        table[name] = rows[rows.metric == "nmse"].set_index("replicate").value
+    free = table["mtl_lr/none/eps-inf"]
+    np.testing.assert_allclose(first.values, table["lr/wishart/eps-1"] - free, rtol=1e-12)
+    np.testing.assert_allclose(second.values, table["lr/wishart/eps-10"] - free, rtol=1e-12)
+    (again,) = below(Runs(results), "low_rank", "lr", "mtl_lr", [10], factor=2)
+    np.testing.assert_allclose(again.values, table["lr/wishart/eps-10"] - 2 * free, rtol=1e-12)
+
+
+def test_what_was_not_run_is_undecided_with_the_reason(results):
+    table = check_all(results).set_index("id")
+    assert list(table.index) == [claim.name for claim in CLAIMS]
+    assert len(table) >= 20
+    for name in ("between-school", "theorem-1", "more-tasks", "leakage", "dp-aggr-stl"):
+        assert table.verdict[name] == OPEN
+        assert table.measured[name].startswith("not measured: ")
+
+
+def test_other_settings_are_tried_with_the_same_check(results):
+    words = ("method=lr", "privacy=wishart", "epsilon=1", "n_replicates=3")
+    tag = "tag=tried/example/shorter"
+    execute(make_run(*words, tag, f"results_dir={results}"), io.StringIO())
+    claim = Claim(
+        "example", "A|B", "Fig. 0", lambda runs: below(runs, "low_rank", "lr", "stl", [1])
+    )
+    (row,) = check_all(results, [claim]).itertuples()
+    assert row.settings.endswith("4 replicates")
+    assert row.tried.startswith("shorter: ")
+    text = as_markdown(check_all(results, [claim]))
+    assert "| A\\|B | Fig. 0 |" in text
+    assert "## What else was tried" in text
+
+
+def test_the_script(results, tmp_path):
+    script = ROOT / "scripts/check_claims.py"
+    run = [sys.executable, script, results, "--docs", tmp_path / "claims.md"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert f"{results / 'claims.csv'}" in done.stdout
+    columns = ["id", "statement", "source", "measured", "verdict", "settings", "tried"]
+    assert list(pd.read_csv(results / "claims.csv").columns) == columns
+    assert (tmp_path / "claims.md").read_text().count("\n| ") == len(CLAIMS) + 2
+    empty = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert empty.returncode == 2
+    assert empty.stderr.count("\n") == 1
+    with pytest.raises(ResultsError, match="no finished run"):
+        check_all(tmp_path)
