@@ -130,9 +130,9 @@ def kept_arrays(folder, key, compute):
     """
     digest = hashlib.sha256(repr((code_version(), *key)).encode()).hexdigest()[:32]
     path = folder / f"{digest}.npz"
-    with suppress(OSError, ValueError, EOFError, BadZipFile):
-        with path.open("rb") as raw, np.load(raw) as file:
-            return list(file.values())
+    unusable = suppress(OSError, ValueError, EOFError, BadZipFile)
+    with unusable, path.open("rb") as raw, np.load(raw) as file:
+        return list(file.values())
     arrays = compute()
     partial = folder / f"{digest}.{os.getpid()}.part"
     with suppress(OSError):
