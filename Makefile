@@ -21,8 +21,8 @@ install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl and its te
 run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-rank data
 	$(BIN)/mpmtl-run method=lr epsilon=0.1 scale=$(SCALE)
 
-smoke: install  ## the paper's methods on both synthetic data sets, 2 replicates, a minute
-	$(BIN)/mpmtl-run -m method=stl,mtl_lr,mtl_gs,lr,gs epsilon=0.1,1,10 dataset=low_rank,group_sparse scale=smoke
+smoke: install  ## all figures from two replicates on tiny grids, two minutes
+	$(BIN)/python scripts/reproduce_paper.py --scale smoke
 
 audit: install  ## what every mechanism really gives up over epsilon, with its figure, 5 minutes
 	$(BIN)/mpmtl-audit experiment=privacy_audit
@@ -35,8 +35,15 @@ reproduce-paper: install  ## all experiments and figures of the paper: plan and 
 
 SOURCE ?= results/reference
 
+reference: install  ## keep tables and manifests of SOURCE in results/reference: make reference SOURCE=results/laptop
+	$(BIN)/python scripts/keep_reference.py $(SOURCE)
+
 figures: install  ## draw every saved figure again from its table (SOURCE=results/laptop)
 	$(BIN)/python scripts/redraw_figures.py $(SOURCE)
+
+claims: install  ## every statement of the paper about its experiments against SOURCE
+	$(BIN)/python scripts/utility_bounds.py --results $(SOURCE)
+	$(BIN)/python scripts/check_claims.py $(SOURCE) $(if $(filter results/reference,$(SOURCE)),--docs docs/claims.md)
 
 report: install  ## one page about a results folder, <folder>/report.html (SOURCE=results/laptop)
 	$(BIN)/python scripts/report.py $(SOURCE)
@@ -46,7 +53,7 @@ data: install  ## fetch the real data sets into data/ (needs internet)
 
 test: install  ## lint and all tests but the slow statistical ones
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-full: install  ## all tests, the slow statistical ones included
 	$(BIN)/python -m pytest
@@ -58,4 +65,4 @@ bench: install  ## time every method, whole runs and other solvers: tables (want
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke audit reproduce-paper figures report data test test-full bench clean
+.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench clean

@@ -340,7 +340,7 @@ def theorem(runs):
 def theory(runs):
     """Best alpha of the convex bounds over all alpha, at a small M and at the experiment's."""
     m = 320
-    levels = (1e-3, noise_level("lr", 30, m, 0.1, 1 / (m * math.log(m))))
+    levels = (1e-3, noise_level("lr", 30, m, 0.1, 1 / (m * math.log(m)), k=5))
     found = [
         (M, "accelerated" if fast else "basic", ConvexBound(accelerated=fast).best(M).rate)
         for M in levels

@@ -216,7 +216,7 @@ def _runs(results, runs):
 
 def _pictures(results):
     order, kinds = [figure.experiment for figure in FIGURES], list(KINDS.values())
-    numbers = {figure.experiment: figure.name for figure in FIGURES}
+    numbers = {f.experiment: f.name for f in FIGURES if f.name.startswith("Fig.")}
     paths = [path for path in (results / "figures").glob("*.csv") if kind_of(path.stem)]
     place = {name: k for k, name in enumerate(order)}
     paths.sort(key=lambda p: (kinds.index(kind_of(p.stem)), place.get(p.stem, 99), p.stem))
