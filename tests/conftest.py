@@ -1,5 +1,6 @@
 """Shared fixtures. Real data are used where they are found and skipped with a reason elsewhere."""
 
+import io
 import json
 import os
 import subprocess
@@ -62,6 +63,16 @@ def make_run(*overrides, tiny=True):
     register_schema()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return build(compose("config", [*(TINY if tiny else []), *overrides]))
+
+
+def run_all(path, n_replicates, *runs):
+    """Carry out runs, each a tuple of overrides, in a results folder; returns the folder."""
+    from mpmtl.runner import execute
+
+    for words in runs:
+        run = make_run(*words, f"n_replicates={n_replicates}", f"results_dir={path}")
+        execute(run, io.StringIO())
+    return path
 
 
 BIN = Path(sys.executable).parent

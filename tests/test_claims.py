@@ -1,13 +1,12 @@
 """Claims: verdicts follow from intervals over replicates; what was not run is not decided."""
 
-import io
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run
+from conftest import ROOT, run_all
 
 from mpmtl.claims import (
     CLAIMS,
@@ -23,21 +22,19 @@ from mpmtl.claims import (
     judge,
 )
 from mpmtl.errors import ResultsError
-from mpmtl.runner import execute
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """lr at two budgets, and two methods without noise, 4 replicates each."""
-    path = tmp_path_factory.mktemp("results")
-    for words in (
+    return run_all(
+        tmp_path_factory.mktemp("results"),
+        4,
         ("method=lr", "privacy=wishart", "epsilon=1"),
         ("method=lr", "privacy=wishart", "epsilon=10"),
         ("method=mtl_lr",),
         ("method=stl",),
-    ):
-        execute(make_run(*words, "n_replicates=4", f"results_dir={path}"), io.StringIO())
-    return path
+    )
 
 
 def test_an_interval_is_students():
@@ -98,9 +95,7 @@ def test_what_was_not_run_is_undecided_with_the_reason(results):
 
 
 def test_other_settings_are_tried_with_the_same_check(results):
-    words = ("method=lr", "privacy=wishart", "epsilon=1", "n_replicates=3")
-    tag = "tag=tried/example/shorter"
-    execute(make_run(*words, tag, f"results_dir={results}"), io.StringIO())
+    run_all(results, 3, ("method=lr", "epsilon=1", "tag=tried/example/shorter"))
     claim = Claim(
         "example", "A|B", "Fig. 0", lambda runs: below(runs, "low_rank", "lr", "stl", [1])
     )

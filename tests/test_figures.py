@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run, mpmtl_run
+from conftest import ROOT, make_run, mpmtl_run, run_all
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures import (
@@ -29,15 +29,14 @@ from mpmtl.runner import execute
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Two private methods at two budgets and a non-private one, 3 replicates each."""
-    path = tmp_path_factory.mktemp("results")
-    for words in (
+    return run_all(
+        tmp_path_factory.mktemp("results"),
+        3,
         ("method=lr", "privacy=wishart", "epsilon=1"),
         ("method=lr", "privacy=wishart", "epsilon=10"),
         ("method=gs", "privacy=laplace", "epsilon=1"),
         ("method=mtl_lr",),
-    ):
-        execute(make_run(*words, "n_replicates=3", f"results_dir={path}"), io.StringIO())
-    return path
+    )
 
 
 def test_the_table_holds_what_the_runs_measured(results, tmp_path):
