@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 
+import pandas as pd
 from conftest import ROOT, mpmtl_run
 
 from mpmtl.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
@@ -40,6 +41,19 @@ def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
             assert sorted(methods) == sorted(a if a in methods else b for a, b in names)
 
 
+def test_a_scale_may_have_thinner_sweeps():
+    runs = jobs(named("training_percentage_lsoa2"), "laptop")
+    assert len(runs) == 4 * (2 + 4 * 2)  # shares x (methods without noise + private x budgets)
+    assert {run.n_replicates for run in runs} == {5}
+    assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
+    assert {run.tuning.n_rounds for run in runs} == {(1, 10)}
+    assert {run.n_replicates for run in jobs(named("training_percentage_lsoa2"), "paper")} == {100}
+    audits = jobs(named("privacy_audit"), "smoke")
+    assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
+        (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")
+    }
+
+
 def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
@@ -69,6 +83,12 @@ def test_runs_and_draws(tmp_path, monkeypatch, capfd):
     assert reproduce("smoke", ROOT / "scripts", [EXAMPLE]) == 0
     assert (tmp_path / "results/smoke/figures/model_leakage.png").is_file()
     assert "measured" in capfd.readouterr().out
+    (row,) = pd.read_csv(tmp_path / "results/smoke/times.csv").itertuples()
+    assert (row.figure, row.result) == ("Fig. 2", "done")
+    assert row.measured > 0
+    times = (tmp_path / "results/smoke/times.csv").read_bytes()
+    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE]) == 0  # nothing was left to do
+    assert (tmp_path / "results/smoke/times.csv").read_bytes() == times
 
 
 def test_the_script_prints_a_plan(tmp_path):
