@@ -100,7 +100,8 @@ class Runs:
                     break
         else:
             path = self.path(dataset, method, epsilon, tag)
-        rows = main_metric(self._read(path)).set_index("replicate")
+        pooled = tag.startswith("training_percentage")  # as in Figs. S1 and S2
+        rows = main_metric(self._read(path), pooled).set_index("replicate")
         own = method != "stl" or path.parts[-3].startswith("stl")
         values = rows.value if own else rows.stl
         return 1 - values if rows.metric.iloc[0] == "aauc" else values

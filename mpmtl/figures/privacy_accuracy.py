@@ -8,7 +8,11 @@ from mpmtl.errors import ResultsError
 from mpmtl.figures.style import COLUMN, budget_axis, figure, legend_words, line_with_band, look
 from mpmtl.figures.tables import accuracy, stl_level, summary
 
-METRICS = {"nmse": "nMSE on test samples", "aauc": "average AUC on test samples"}
+METRICS = {
+    "nmse": "nMSE on test samples",
+    "nmse_pooled": "nMSE on all tasks' test samples",
+    "aauc": "average AUC on test samples",
+}
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
 

@@ -63,33 +63,39 @@ def status_of(manifest):
     return "claimed" if manifest["privacy"]["claimed"] else "proved"
 
 
-def main_metric(path):
-    """Rows of replicates.csv with a run's main metric, and `stl`, that of separate tasks."""
+def main_metric(path, pooled=False):
+    """Rows of replicates.csv with a run's main metric, and `stl`, that of separate tasks.
+
+    With `pooled` the error over all tasks together, where there is one; it has no `stl`.
+    """
     rows = read_table(Path(path) / "replicates.csv")
     main = rows.metric.iloc[0]
+    if pooled and (rows.metric == f"{main}_pooled").any():
+        return rows[rows.metric == f"{main}_pooled"].copy()
     stl = rows[rows.metric == f"{main}_stl"].set_index("replicate").value
     part = rows[rows.metric == main].copy()
     part["stl"] = part.replicate.map(stl)
     return part
 
 
-def accuracy(root):
-    """Every replicate's main metric, of all runs below a folder.
+def accuracy(root, pooled=False):
+    """Every replicate's main metric, or the pooled one, of all runs below a folder.
 
     Returns
     -------
     DataFrame
         Columns dataset, method, privacy, status, epsilon (nan: not private), replicate, metric,
-        value, stl.
+        value, stl (not with `pooled`).
     """
     parts = []
     for path, manifest in runs_below(root):
-        part = main_metric(path)
+        part = main_metric(path, pooled)
         part["status"] = status_of(manifest)
         part["epsilon"] = manifest["settings"]["epsilon"]
         parts.append(part)
     columns = ["dataset", "method", "privacy", "status", "epsilon"]
-    return pd.concat(parts)[[*columns, "replicate", "metric", "value", "stl"]]
+    columns += ["replicate", "metric", "value", *([] if pooled else ["stl"])]
+    return pd.concat(parts)[columns]
 
 
 def summary(rows, keys):

@@ -12,12 +12,18 @@ from mpmtl.figures.tables import accuracy, summary
 
 
 def collect(results, dataset):
-    """Mean and standard deviation over replicates of each method, epsilon and share."""
+    """Mean and standard deviation over replicates of each method, epsilon and share.
+
+    nMSE is that of all tasks together: with 90 % for training, small tasks have two test samples
+    left, and their own variance says nothing.
+    """
     places = sorted((Path(results) / "training_percentage").glob(f"*/{dataset}"))
     if not places:
         command = f"mpmtl-run experiment=training_percentage_{dataset}"
         raise ResultsError(f"no training_percentage of {dataset} below {results}: {command}")
-    rows = pd.concat([accuracy(p).assign(percent=100 * float(p.parent.name)) for p in places])
+    rows = pd.concat(
+        [accuracy(p, pooled=True).assign(percent=100 * float(p.parent.name)) for p in places]
+    )
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "percent"]
     return summary(rows, keys)
 
