@@ -57,9 +57,15 @@ def draw(table, path):
             ax.set_xlabel("epsilon (one task)")
             metric = rows.metric.iloc[0]
             ax.set_ylabel(f"{NAMES[metric]} on test samples")
-            if metric == "nmse":  # failures far above separate tasks would hide the rest
+            # failures far beyond separate tasks would hide the rest
+            if metric == "nmse":
                 low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
                 ax.set_ylim(low - 0.06 * (top - low), top)
-        words = f"mean of {table.n.max()} replicates, band +- 1 sd"
+            else:
+                top = rows["mean"].max()
+                gap = max(top - rows.stl.mean(), 0.005)
+                ax.set_ylim(top - 3 * gap, top + 0.2 * gap)
+        counts = dict.fromkeys((table.n.min(), table.n.max()))
+        words = f"mean of {' to '.join(map(str, counts))} replicates, band +- 1 sd"
         axes[0, 0].figure.suptitle(words, size=8)
         legend_below(axes, ncols=len(datasets) + 1)
