@@ -91,12 +91,12 @@ def page(results):
     if not (runs or pictures or (results / "claims.csv").is_file()):
         raise ResultsError(f"nothing to report in {results}: no run, no figure, no claims.csv")
     sections = {
-        "Runs": _runs(results, runs),
         "Figures": pictures or "<p>There are no figures in this folder.</p>",
         "Claims of the paper": _claims(results / "claims.csv"),
         "Utility bounds": _file(results / "utility_bounds.csv", "utility bounds"),
         "Audits": _audits(results),
         "Caveats": _caveats([manifest for _, manifest in found]),
+        "Runs": _runs(results, runs),
         "How to make it again": _again(results),
     }
     ids = {name: name.split()[0].lower() for name in sections}
