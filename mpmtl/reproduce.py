@@ -70,7 +70,13 @@ LSOA2 = (
     "tuning.n_rounds=[1,10]",
     "tuning.strongly_convex=[false]",
 )
-LSOA2_SMOKE = (*ONE_BUDGET, "n_replicates=1", "tuning=fixed", "tuning.path_rounds=20")
+LSOA2_SMOKE = (
+    *ONE_BUDGET,
+    "n_replicates=1",
+    "tuning=fixed",
+    "tuning.path_rounds=5",
+    "tuning.n_rounds=2",
+)
 #: What the paper compares in Figs. 6, 7, 9 and 10, whatever other runs are in the folder.
 _COMPARED = (
     "mtl",
@@ -97,7 +103,13 @@ FIGURES = (
     _accuracy("Fig. 6b, 7b", "group_sparse", "stl"),
     Figure("Fig. 8", "task_number", "plot_task_number"),
     _accuracy("Fig. 9a, 10a", "school", "stl_best"),
-    Figure("Fig. S1", "training_percentage_school", "plot_training_percentage", ("school",)),
+    Figure(
+        "Fig. S1",
+        "training_percentage_school",
+        "plot_training_percentage",
+        ("school",),
+        thinner={"smoke": ONE_BUDGET},
+    ),
     _accuracy("Fig. 9b, 10b", "lsoa2", "stl_best", {"smoke": LSOA2_SMOKE, "laptop": LSOA2}),
     Figure(
         "Fig. S2",
@@ -122,7 +134,7 @@ FIGURES = (
         "plot_proved_tradeoff",
         words=("dataset=lsoa2",),
         thinner={
-            "smoke": LSOA2_SMOKE,
+            "smoke": (*LSOA2_SMOKE, "method=stl,mtl,fl,lr_gaussian"),
             "laptop": (
                 *LSOA2,
                 "n_replicates=5",
