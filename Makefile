@@ -53,7 +53,7 @@ data: install  ## fetch the real data sets into data/ (needs internet)
 
 test: install  ## lint and all tests but the slow statistical ones
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 test-full: install  ## all tests, the slow statistical ones included
 	$(BIN)/python -m pytest

@@ -29,8 +29,15 @@ from mpmtl.tuning import cross_validate, edges, prepare
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
 
 
-def run_replicate(run, replicate):
+def run_replicate(run, replicate, keep=None):
     """Draw, tune, refit and score one replicate.
+
+    Parameters
+    ----------
+    run : Run
+    replicate : int
+    keep : callable, optional
+        Keeps slow preparations for other runs, see `prepare`.
 
     Returns
     -------
@@ -41,9 +48,7 @@ def run_replicate(run, replicate):
     started = time.perf_counter()
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
     budget = run.budget(train.n_tasks)
-    problem = prepare(
-        train, run.tuning, run.method, run.seed, replicate, partial(_keep, run, replicate)
-    )
+    problem = prepare(train, run.tuning, run.method, run.seed, replicate, keep)
     candidates = run.method.candidates(run.tuning, problem.scales)
 
     def noise(fold):
@@ -103,10 +108,9 @@ def run_replicate(run, replicate):
     }
 
 
-def _keep(run, replicate, key, compute):
-    """STL models that all runs on this replicate of the data share."""
-    folder = Path(run.results_dir) / "separate_tasks"
-    return kept_arrays(folder, (run.settings["dataset"], run.seed, replicate, *key), compute)
+def keep_separate_tasks(run, key, compute):
+    """STL models that all runs on the same data share: ``keep`` of `prepare`."""
+    return kept_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
 
 
 def _trace_rows(run, replicate, chosen, budget, datafit, log):
@@ -172,7 +176,7 @@ def _on_worker(run, code, replicate):
             f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
             "on the workers and start them again"
         )
-    return run_replicate(run, replicate)
+    return run_replicate(run, replicate, partial(keep_separate_tasks, run))
 
 
 def _run_all(run, folder, todo, out):

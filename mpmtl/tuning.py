@@ -179,7 +179,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     ----------
     keep : callable, optional
         ``keep(key, compute)`` returns the arrays of ``compute()``, or those of an earlier call with
-        this key on the same replicate. Used for the logistic loss: Newton's method takes long.
+        the same key. Used for the logistic loss: Newton's method takes long.
     """
     loss_average = method.loss_average
     datafit = datafit_for(train, loss_average)
@@ -196,8 +196,11 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         ]
     compute = partial(_separate_tasks, datafit, parts, variance, lams)
     slow = keep is not None and isinstance(datafit, LogisticLoss)
-    key = (tuning.ridge, len(parts), tuning.stratified, loss_average)
-    start, fold_starts = keep(key, compute) if slow else compute()
+    if slow:
+        settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, seed, replicate)
+        start, fold_starts = keep((train.digest(), *settings), compute)
+    else:
+        start, fold_starts = compute()
     zero = np.zeros((1, *datafit.shape))
     scales = Scales(
         lipschitz=lipschitz or 1.0,

@@ -1,13 +1,15 @@
 """Separate logistic tasks, solved once for all runs on the same data, never change a number."""
 
+from dataclasses import dataclass, replace
+from functools import partial
+
 import numpy as np
 import pytest
 from conftest import make_run, ragged_data
 
 from mpmtl import results as module
-from mpmtl import runner
 from mpmtl.results import kept_arrays
-from mpmtl.runner import run_replicate
+from mpmtl.runner import keep_separate_tasks, run_replicate
 
 ARRAYS = [np.arange(6.0).reshape(2, 3), np.zeros((0, 2, 3))]
 
@@ -58,29 +60,38 @@ def test_a_place_that_cannot_be_written_only_costs_time(tmp_path):
     assert same(kept_arrays(tmp_path / "file", ("a",), Counted()))
 
 
-def test_a_run_gives_the_same_record_with_and_without(tmp_path, rng, monkeypatch):
+def test_a_run_gives_the_same_record_with_and_without(tmp_path, rng):
     """Two methods on one logistic data set: the second reads what the first one kept."""
     data = ragged_data(rng, m=5, d=4, kind="binary", low=14, high=20)
-    lines = ["task,y,a,b,c,d"]
-    for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
-        lines += [
-            ",".join([f"t{i}", f"{t:g}", *map(repr, map(float, x))])
-            for x, t in zip(X, y, strict=True)
-        ]
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
 
-    def record(method, place):
-        words = [f"method={method}", "dataset=table", f"dataset.path={tmp_path / 't.csv'}"]
-        words += ["dataset.task=task", "dataset.target=y", "scale=smoke", "epsilon=1"]
-        found = run_replicate(make_run(*words, f"results_dir={place}", tiny=False), 0)
+    def record(method, place=None, data=data):
+        run = make_run(f"method={method}", "epsilon=1", f"results_dir={place}")
+        run = replace(run, dataset=Given(data))
+        keep = partial(keep_separate_tasks, run) if place else None
+        found = run_replicate(run, 0, keep)
         return {name: found[name] for name in ("replicates", "cv", "trace", "privacy")}
 
-    first = record("lr", tmp_path / "a")
-    kept = list((tmp_path / "a/separate_tasks").glob("*.npz"))
+    lr, gs = record("lr"), record("gs")
+    assert record("lr", tmp_path) == lr
+    kept = list((tmp_path / "separate_tasks").glob("*.npz"))
     assert len(kept) == 1
-    assert record("lr", tmp_path / "a") == first
-    gs = record("gs", tmp_path / "a")
-    assert list((tmp_path / "a/separate_tasks").glob("*.npz")) == kept
-    monkeypatch.setattr(runner, "kept_arrays", lambda folder, key, compute: compute())
-    assert record("lr", tmp_path / "b") == first
-    assert record("gs", tmp_path / "b") == gs
+    assert record("lr", tmp_path) == lr
+    assert record("gs", tmp_path) == gs
+    assert list((tmp_path / "separate_tasks").glob("*.npz")) == kept
+    # one sample that differs is other data, whatever the settings say
+    X = [rows.copy() for rows in data.X]
+    X[2][0, 0] += 1e-6
+    other = replace(data, X=tuple(X))
+    assert record("lr", tmp_path, other) == record("lr", None, other) != lr
+    assert len(list((tmp_path / "separate_tasks").glob("*.npz"))) == 2
+
+
+@dataclass(frozen=True)
+class Given:
+    """A data set that is there already; training and test part are the same."""
+
+    data: object
+    name: str = "given"
+
+    def draw(self, data_dir, seed, replicate):
+        return self.data, self.data
