@@ -257,6 +257,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # where the tests run in the background of a shell, SIGINT is ignored and that is inherited
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while "replicates x" not in process.stdout.readline():
         assert process.poll() is None
