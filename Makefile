@@ -35,7 +35,8 @@ reproduce-paper: install  ## all experiments and figures of the paper: plan and 
 
 SOURCE ?= results/reference
 
-reference: install  ## keep tables and manifests of SOURCE in results/reference: make reference SOURCE=results/laptop
+reference: SOURCE = results/laptop
+reference: install  ## keep tables and manifests of SOURCE (results/laptop) in results/reference
 	$(BIN)/python scripts/keep_reference.py $(SOURCE)
 
 figures: install  ## draw every saved figure again from its table (SOURCE=results/laptop)

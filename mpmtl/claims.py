@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.noise_to_signal import PAPER_DP_MTRL
+from mpmtl.figures.noise_to_signal import PAPER_DP_MTRL, log_ratio
 from mpmtl.figures.tables import main_metric, read_manifest, read_table, run_table, runs_below
 from mpmtl.utility import ConvexBound, noise_level
 
@@ -76,7 +76,7 @@ class Runs:
 
     def __init__(self, root):
         self.root = Path(root)
-        self.used = {}
+        self.used = set()  # (tuning, replicates)
 
     def path(self, dataset, method, epsilon, tag=""):
         privacy = PRIVACY.get(method, "none")
@@ -87,8 +87,7 @@ class Runs:
         manifest = read_manifest(path / "manifest.json") if path.is_dir() else None
         if manifest is None or manifest.get("status") != "complete":
             raise ResultsError(f"{path} is missing or not finished")
-        tuning, n = manifest["settings"]["tuning"]["name"], manifest["replicates_done"]
-        self.used[str(path)] = (tuning, n)
+        self.used.add((manifest["settings"]["tuning"]["name"], manifest["replicates_done"]))
         return path
 
     def error(self, dataset, method, epsilon=None, tag=""):
@@ -126,7 +125,7 @@ class Runs:
         return [f"training_percentage/{place.parent.name}" for place in places]
 
     def figure(self, name):
-        """Panels of a picture of matrices, by the title's start."""
+        """Panels of a picture of matrices, by title."""
         table = read_table(self.root / f"figures/{name}.csv").set_index("panel")
         values = table.drop(columns=["rows", "row"])
         return {title: group.dropna(axis=1).to_numpy() for title, group in values.groupby(level=0)}
@@ -136,7 +135,7 @@ class Runs:
         """Grid and replicates of what was read so far."""
         if not self.used:
             return "-"
-        tunings, counts = (sorted(set(column)) for column in zip(*self.used.values(), strict=True))
+        tunings, counts = (sorted(set(column)) for column in zip(*self.used, strict=True))
         n = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
         return f"tuning {', '.join(tunings)}, {n} replicates"
 
@@ -190,57 +189,65 @@ def leakage(runs):
     ]
 
 
+def allocation(runs, form):
+    """Errors of all candidates of Fig. 4, on held-out folds."""
+    return runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
+
+
+def best_at(cv, key):
+    """Best error of each replicate at each value of a setting."""
+    return cv.groupby(["replicate", key]).score.min().unstack()
+
+
 def momentum(form):
     def check(runs):
-        cv = runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
-        best = cv.groupby(["replicate", "accelerated"]).score.min().unstack()
+        best = best_at(allocation(runs, form), "accelerated")
         return [Comparison("CV error, accelerated - basic", best[True] - best[False])]
 
     return check
 
 
-def optimum(form, inside, edges, accelerated=(False, True)):
-    """The best value inside is better than the edges: chosen on even replicates, tested on odd."""
+def better_inside(best, inside, others, key, kind=""):
+    """The best value inside, chosen on even replicates, beats the others on the odd ones."""
+    choose, test = best[best.index % 2 == 0], best[best.index % 2 == 1]
+    chosen = choose[[v for v in best.columns if inside(v)]].mean().idxmin()
+    return [
+        Comparison(f"{kind}{key} = {chosen:g} - {key} = {v:g}", test[chosen] - test[v])
+        for v in others
+    ]
+
+
+def optimum(form, low, high, edges, accelerated=(False, True)):
+    """The best value between `low` and `high` is better than the edges."""
 
     def check(runs):
-        key = {"convex": "alpha", "strong": "Q"}[form]
-        cv = runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
-        found = []
-        for fast in accelerated:
-            part = cv[cv.accelerated == fast]
-            best = part.groupby(["replicate", key]).score.min().unstack()
-            choose, test = best[best.index % 2 == 0], best[best.index % 2 == 1]
-            grid = [v for v in best.columns if inside[0] <= v <= inside[1]]
-            chosen = choose[grid].mean().idxmin()
-            kind = "accelerated" if fast else "basic"
-            found += [
-                Comparison(
-                    f"{kind}: {key} = {chosen:g} - {key} = {edge:g}", test[chosen] - test[edge]
-                )
-                for edge in edges
-            ]
-        return found
+        key, cv = {"convex": "alpha", "strong": "Q"}[form], allocation(runs, form)
+        return [
+            comparison
+            for fast in accelerated
+            for comparison in better_inside(
+                best_at(cv[cv.accelerated == fast], key),
+                lambda v: low <= v <= high,
+                edges,
+                key,
+                "accelerated: " if fast else "basic: ",
+            )
+        ]
 
     return check
 
 
 def no_falling_is_better(runs):
-    """The best alpha >= 0, chosen on even replicates, beats each alpha < 0 on the odd ones."""
-    cv = runs.table("low_rank", "lr", 0.1, "cv", "budget_allocation_convex")
-    best = cv.groupby(["replicate", "alpha"]).score.min().unstack()
-    choose, test = best[best.index % 2 == 0], best[best.index % 2 == 1]
-    chosen = choose[[v for v in best.columns if v >= 0]].mean().idxmin()
-    return [
-        Comparison(f"alpha = {chosen:g} - alpha = {v:g}", test[chosen] - test[v])
-        for v in best.columns
-        if v < 0
-    ]
+    """The best alpha >= 0 beats each alpha < 0."""
+    best = best_at(allocation(runs, "convex"), "alpha")
+    falling = [v for v in best.columns if v < 0]
+    return better_inside(best, lambda v: v >= 0, falling, "alpha")
 
 
-def ratio(table):
-    """log10(||E||_F / ||Sigma~||_F), shape (replicates, rounds)."""
-    table = table.assign(value=np.log10(table.noise_norm / table.signal_norm))
-    return table.pivot(index="replicate", columns="round", values="value").to_numpy()
+def ratio(trace):
+    """`log_ratio`, shape (replicates, rounds)."""
+    trace = trace.assign(value=log_ratio(trace))
+    return trace.pivot(index="replicate", columns="round", values="value").to_numpy()
 
 
 def noise_of_dp_mtrl(runs):
@@ -263,7 +270,7 @@ def relations(runs):
     return [Comparison("error of a task's relations, lr - dp_mtrl", wrong["lr"] - wrong["dp_mtrl"])]
 
 
-def above(dataset, method, limit):
+def above(datasets, method, limit):
     """The error of a private method is above a number at every budget."""
 
     def check(runs):
@@ -272,6 +279,7 @@ def above(dataset, method, limit):
                 f"{dataset} {limit} - {method} (eps {eps:g})",
                 limit - runs.error(dataset, method, eps),
             )
+            for dataset in datasets
             for eps in runs.budgets(dataset, method)
         ]
 
@@ -297,8 +305,8 @@ def more_tasks(runs):
     ]
 
 
-def outperforms(datasets, methods, others):
-    """Each of the methods is below each of the others at every budget."""
+def outperforms(datasets, methods, others, budgets=None, factor=1.0):
+    """Each of the methods is below each of the others at every budget, or at those given."""
 
     def check(runs):
         return [
@@ -306,32 +314,38 @@ def outperforms(datasets, methods, others):
             for dataset in datasets
             for method in methods
             for other in others
-            for comparison in below(runs, dataset, method, other)
+            for comparison in below(runs, dataset, method, other, budgets, factor=factor)
         ]
 
     return check
 
 
-def over_shares(dataset, others):
+def over_shares(dataset):
+    """Algorithm 2 is below the two baselines at every share of training samples."""
+
     def check(runs):
         return [
             comparison
             for tag in runs.shares(dataset)
-            for other in others
+            for other in ("dp_mtrl", "dp_aggr")
             for comparison in below(runs, dataset, "lr", other, tag=tag)
         ]
 
     return check
 
 
-def slowly(runs):
-    found = []
-    for method in ("lr", "gs", "dp_mtrl"):
-        label, values = gain(runs, "lsoa2", method)
-        found.append(
-            Comparison(f"gain of aAUC, {label.removeprefix('lsoa2 ')}, less 0.01", -values - 0.01)
-        )
-    return found
+def slowly(*methods):
+    """The aAUC on LSOA II gains less than 0.01 from the smallest budget to the largest."""
+
+    def check(runs):
+        found = []
+        for method in methods:
+            label, values = gain(runs, "lsoa2", method)
+            words = f"gain of aAUC, {label.removeprefix('lsoa2 ')}, less 0.01"
+            found.append(Comparison(words, -values - 0.01))
+        return found
+
+    return check
 
 
 def theorem(runs):
@@ -381,8 +395,8 @@ class Claim:
     check: Callable
 
 
-ALL = ("low_rank", "group_sparse", "school", "lsoa2")
-REAL = ("school", "lsoa2")
+SYNTHETIC, REAL = ("low_rank", "group_sparse"), ("school", "lsoa2")
+ALL = SYNTHETIC + REAL
 CLAIMS = (
     Claim(
         "theorem-1",
@@ -412,19 +426,19 @@ CLAIMS = (
         "alpha",
         "The error has a local minimum at a small positive alpha.",
         "Fig. 4a",
-        optimum("convex", (0.2, 2), (0, 8)),
+        optimum("convex", 0.2, 2, (0, 8)),
     ),
     Claim(
         "Q",
         "The error has a local minimum at a Q a little below 1.",
         "Fig. 4b",
-        optimum("strong", (0.9, 0.9936), (1.0, 0.8)),
+        optimum("strong", 0.9, 0.9936, (1.0, 0.8)),
     ),
     Claim(
         "Q-negative",
         "With acceleration there is another local minimum at a Q above 1.",
         "Fig. 4b",
-        optimum("strong", (1.0032, 1.1), (1.0, 1.2), (True,)),
+        optimum("strong", 1.0032, 1.1, (1.0, 1.2), (True,)),
     ),
     Claim(
         "non-decreasing",
@@ -489,9 +503,7 @@ CLAIMS = (
         "dp-mtrl-low-rank",
         "With budget 10 DP-MTRL beats separate tasks and Algorithm 3 on the low-rank data.",
         "Fig. 6a",
-        lambda runs: [
-            c for other in ("stl", "gs") for c in below(runs, "low_rank", "dp_mtrl", other, [10])
-        ],
+        outperforms(["low_rank"], ["dp_mtrl"], ["stl", "gs"], [10]),
     ),
     Claim(
         "dp-mtrl-group-sparse",
@@ -503,31 +515,25 @@ CLAIMS = (
         "dp-mtrl-016",
         "DP-MTRL's nMSE is above 0.16 on the group-sparse data.",
         "Fig. 6, caption",
-        above("group_sparse", "dp_mtrl", 0.16),
+        above(["group_sparse"], "dp_mtrl", 0.16),
     ),
     Claim(
         "rivals-gs",
         "Algorithm 2 rivals Algorithm 3 on the group-sparse data (error at most a tenth larger).",
         "Fig. 6b",
-        lambda runs: below(runs, "group_sparse", "lr", "gs", factor=RIVALS),
+        outperforms(["group_sparse"], ["lr"], ["gs"], factor=RIVALS),
     ),
     Claim(
         "rivals-mtl",
         "At eps = 10 Algorithm 2 rivals MTL without noise on both (error at most a tenth larger).",
         "Fig. 6",
-        lambda runs: [
-            c
-            for dataset in ("low_rank", "group_sparse")
-            for c in below(runs, dataset, "lr", "mtl", [10], factor=RIVALS)
-        ],
+        outperforms(SYNTHETIC, ["lr"], ["mtl"], [10], RIVALS),
     ),
     Claim(
         "dp-aggr-078",
         "DP-AGGR's nMSE is above 0.78 on both synthetic data sets.",
         "Fig. 6, caption",
-        lambda runs: (
-            above("low_rank", "dp_aggr", 0.78)(runs) + above("group_sparse", "dp_aggr", 0.78)(runs)
-        ),
+        above(SYNTHETIC, "dp_aggr", 0.78),
     ),
     Claim(
         "dp-aggr-grows",
@@ -569,33 +575,31 @@ CLAIMS = (
         "dp-aggr-066",
         "DP-AGGR's aAUC is below 0.66 on LSOA II.",
         "Fig. 9, caption",
-        above("lsoa2", "dp_aggr", 0.34),
+        above(["lsoa2"], "dp_aggr", 0.34),
     ),
     Claim(
         "slowly",
         "On LSOA II the aAUC of Algorithms 2, 3 and DP-MTRL rises slowly (less than 0.01 in all).",
         "Fig. 9b",
-        slowly,
+        slowly("lr", "gs", "dp_mtrl"),
     ),
     Claim(
         "dp-aggr-lsoa2",
         "On LSOA II DP-AGGR's aAUC hardly rises with the budget (less than 0.01).",
         "Fig. 10b",
-        lambda runs: [
-            Comparison("gain of aAUC less 0.01", -gain(runs, "lsoa2", "dp_aggr")[1] - 0.01)
-        ],
+        slowly("dp_aggr"),
     ),
     Claim(
         "shares-school",
         "On School Algorithm 2 beats DP-MTRL and DP-AGGR at every share of training samples.",
         "Fig. S1",
-        over_shares("school", ["dp_mtrl", "dp_aggr"]),
+        over_shares("school"),
     ),
     Claim(
         "shares-lsoa2",
         "On LSOA II Algorithm 2 beats DP-MTRL and DP-AGGR at every share of training samples.",
         "Fig. S2",
-        over_shares("lsoa2", ["dp_mtrl", "dp_aggr"]),
+        over_shares("lsoa2"),
     ),
     Claim(
         "always-stl",

@@ -298,7 +298,11 @@ def plan(scale, figures=FIGURES, out=None):
     list of (Figure, float)
         Figures that can be made here, with the seconds expected.
     """
-    out = out or sys.stdout
+    return [(figure, seconds) for figure, seconds, _ in _plan(scale, figures, out or sys.stdout)]
+
+
+def _plan(scale, figures, out):
+    """`plan` with the runs of each figure, which take seconds to compose."""
     known, prepared, rows = {}, {}, []
     print(
         f"{'figure':<15}{'experiment':<32}{'jobs':>5}{'replicates':>12}{'forecast':>11}", file=out
@@ -310,7 +314,7 @@ def plan(scale, figures=FIGURES, out=None):
         except InputError as error:
             print(f"{figure.name:<15}{figure.experiment:<32} left out: {error}", file=out)
             continue
-        rows.append((figure, seconds))
+        rows.append((figure, seconds, runs))
         total = sum(wanted(run) for run in runs)
         left = total - sum(finished(run) for run in runs)
         done = f"{left} of {total}" if left < total else f"{total}"
@@ -320,7 +324,7 @@ def plan(scale, figures=FIGURES, out=None):
             file=out,
             flush=True,
         )
-    print(f"{'in all':<64}{duration(sum(s for _, s in rows)):>11}\n", file=out, flush=True)
+    print(f"{'in all':<64}{duration(sum(row[1] for row in rows)):>11}\n", file=out, flush=True)
     return rows
 
 
@@ -338,25 +342,26 @@ def reproduce(scale, scripts, figures=FIGURES):
     figures : sequence of Figure
     """
     results, failures, rows = Path(results_dir(scale)), 0, []
-    for figure, expected in plan(scale, figures):
-        fresh = not any(finished(run) for run in jobs(figure, scale))
+    for figure, expected, runs in _plan(scale, figures, sys.stdout):
+        fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
-        run = [Path(sys.executable).parent / figure.command, *figure.overrides(scale)]
+        command = [Path(sys.executable).parent / figure.command, *figure.overrides(scale)]
         draw = [sys.executable, scripts / f"{figure.script}.py", *figure.arguments]
-        code = subprocess.run(run, check=False).returncode
+        code = subprocess.run(command, check=False).returncode
         if code == 130:
             return failures + 1
         code = code or subprocess.run([*draw, "--results", results], check=False).returncode
         failures += code != 0
-        rows.append(
-            {
-                "figure": figure.name,
-                "experiment": figure.experiment,
-                "forecast": round(expected, 1),
-                "measured": round(time.perf_counter() - started, 1),
-                "result": "failed" if code else "done" if fresh else "resumed",
-            }
-        )
+        row = {
+            "figure": figure.name,
+            "experiment": figure.experiment,
+            "forecast": round(expected, 1),
+            "measured": round(time.perf_counter() - started, 1),
+            "result": "failed" if code else "done" if fresh else "resumed",
+        }
+        rows.append(row)
+        if row["result"] == "done":
+            _add_time(results / "times.csv", row)
     print(f"\n{'figure':<15}{'experiment':<32}{'forecast':>11}{'measured':>11}")
     for row in rows:
         words = {key: duration(row[key]) for key in ("forecast", "measured")}
@@ -364,15 +369,13 @@ def reproduce(scale, scripts, figures=FIGURES):
             f"{row['figure']:<15}{row['experiment']:<32}{words['forecast']:>11}"
             f"{words['measured']:>11}  {row['result']}"
         )
-    _write_times(results / "times.csv", rows)
     return failures
 
 
-def _write_times(path, rows):
-    """Add the times of figures that were made from nothing to those of earlier calls."""
-    new = pd.DataFrame([row for row in rows if row["result"] == "done"])
-    if new.empty:
-        return
-    old = pd.read_csv(path) if path.is_file() else new.iloc[:0]
-    old = old[~old.figure.isin(new.figure)]
-    write_atomic(path, pd.concat([old, new]).to_csv(index=False))
+def _add_time(path, row):
+    """Add the time of a figure that was made from nothing to those of others, at once."""
+    table = pd.DataFrame([row])
+    if path.is_file():
+        old = pd.read_csv(path)
+        table = pd.concat([old[old.figure != row["figure"]], table])
+    write_atomic(path, table.to_csv(index=False))

@@ -4,11 +4,10 @@ Writes claims.csv into the folder, and with --docs the page docs/claims.md.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from mpmtl.claims import as_markdown, check_all
-from mpmtl.errors import ResultsError
+from mpmtl.errors import exit_in_one_line
 from mpmtl.results import write_atomic
 
 
@@ -18,11 +17,8 @@ def main():
     parser.add_argument("--docs", type=Path, help="page to write, such as docs/claims.md")
     options = parser.parse_args()
     results = Path(options.results)
-    try:
+    with exit_in_one_line():
         table = check_all(results)
-    except ResultsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     write_atomic(results / "claims.csv", table.to_csv(index=False))
     if options.docs:
         write_atomic(options.docs, as_markdown(table))

@@ -6,8 +6,9 @@ all candidates of the cross-validation (but for Fig. 4).
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
+
+from mpmtl.errors import exit_in_one_line, require
 
 #: Files below a results folder that are kept.
 KEPT = (
@@ -24,23 +25,26 @@ KEPT = (
 )
 
 
+REFERENCE = Path("results/reference")
+
+
 def main():
     parser = argparse.ArgumentParser(description="Keep a results folder's tables and manifests.")
     parser.add_argument("results", help="folder of complete runs, such as results/laptop")
-    parser.add_argument("--to", type=Path, default=Path("results/reference"), help="where")
-    options = parser.parse_args()
-    root = Path(options.results)
-    files = {path for pattern in KEPT for path in root.glob(pattern)}
-    if not files:
-        print(f"error: nothing to keep in {root}: run make reproduce-paper first", file=sys.stderr)
-        sys.exit(2)
-    shutil.rmtree(options.to, ignore_errors=True)
+    root = Path(parser.parse_args().results)
+    with exit_in_one_line():
+        files = {path for pattern in KEPT for path in root.glob(pattern)}
+        require(files, f"nothing to keep in {root}: run make reproduce-paper first")
+        source, kept = root.resolve(), REFERENCE.resolve()
+        apart = not (source.is_relative_to(kept) or kept.is_relative_to(source))
+        require(apart, f"{root} overlaps {REFERENCE}, which is replaced: give results/laptop")
+    shutil.rmtree(REFERENCE, ignore_errors=True)
     for path in sorted(files):
-        target = options.to / path.relative_to(root)
+        target = REFERENCE / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     size = sum(path.stat().st_size for path in files) / 1e6
-    print(f"{len(files)} files, {size:.1f} MB, in {options.to}")
+    print(f"{len(files)} files, {size:.1f} MB, in {REFERENCE}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """One page about a results folder: python scripts/report.py results/reference."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from mpmtl.errors import ResultsError
+from mpmtl.errors import exit_in_one_line
 from mpmtl.report import page
 from mpmtl.results import write_atomic
 
@@ -13,11 +12,8 @@ def main():
     parser = argparse.ArgumentParser(description="One page about a results folder: report.html.")
     parser.add_argument("results", nargs="?", default="results/reference", help="results folder")
     results = Path(parser.parse_args().results)
-    try:
+    with exit_in_one_line():
         text = page(results)
-    except ResultsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     write_atomic(results / "report.html", text)
     print(f"{results / 'report.html'}, {len(text) / 1e6:.1f} MB")
 

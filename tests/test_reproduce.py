@@ -101,3 +101,38 @@ def test_the_script_prints_a_plan(tmp_path):
     )
     assert done.returncode == 2
     assert "invalid choice: 'tiny'" in done.stderr
+
+
+def test_a_stop_keeps_the_times_of_the_figures_before_it(tmp_path, monkeypatch):
+    """The first figure is run and drawn, and the second is stopped with the keyboard."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/smoke").mkdir(parents=True)
+    codes = iter([0, 0, 130])
+    monkeypatch.setattr(
+        "mpmtl.reproduce.subprocess.run",
+        lambda args, **kwargs: subprocess.CompletedProcess(args, next(codes)),
+    )
+    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE, named("noise_to_signal")]) == 1
+    assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
+
+
+def test_a_reference_is_not_made_from_itself(tmp_path):
+    """What would be deleted before it is copied is refused, and nothing is lost."""
+    source = tmp_path / "results/laptop"
+    (source / "figures").mkdir(parents=True)
+    (source / "figures/a.csv").write_text("x\n1\n")
+    (source / "journal.jsonl").write_text("{}")
+
+    def keep(folder):
+        run = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
+        return subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert keep("results/laptop").returncode == 0
+    kept = tmp_path / "results/reference"
+    assert [p.name for p in kept.rglob("*") if p.is_file()] == ["a.csv"]
+    for folder in ("results/reference", "results", ".", "results/reference/figures", "nothing"):
+        done = keep(folder)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert (kept / "figures/a.csv").read_text() == "x\n1\n"

@@ -1,10 +1,9 @@
 """What all scripts that draw a figure do: read their options, draw, say what was written."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from mpmtl.errors import InputError, ResultsError
+from mpmtl.errors import ResultsError, exit_in_one_line
 from mpmtl.figures.tables import read_table
 
 
@@ -32,7 +31,7 @@ def main(doc, collect, draw, name, **options):
     parser.add_argument("--out", help="without suffix; default in <results>/figures, or --table's")
     values = vars(parser.parse_args())
     results, source, out = (values.pop(key) for key in ("results", "table", "out"))
-    try:
+    with exit_in_one_line():
         if source:
             path = Path(out) if out else Path(source).with_suffix("")
             redraw(draw, source, path)
@@ -40,9 +39,6 @@ def main(doc, collect, draw, name, **options):
             name = name(**values) if callable(name) else name
             path = Path(out) if out else Path(results) / "figures" / name
             draw(collect(results, **values), path)
-    except (ResultsError, InputError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     print(f"{path}.png, .pdf and .csv")
 
 

@@ -11,6 +11,11 @@ from mpmtl.figures.tables import run_table, summary
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
 
 
+def log_ratio(trace):
+    """log10(||E||_F / ||Sigma~||_F) of each row of a trace."""
+    return np.log10(trace.noise_norm / trace.signal_norm)
+
+
 def collect(results):
     """log10(||E||_F / ||Sigma~||_F) in each round of `lr`, and of `dp_mtrl` in its first round."""
     root = Path(results)
@@ -19,7 +24,7 @@ def collect(results):
         "dp_mtrl": run_table(root / "low_rank/dp_mtrl/output_perturbation/eps-0.1", "trace"),
     }
     for method, trace in parts.items():
-        trace["value"] = np.log10(trace.noise_norm / trace.signal_norm)
+        trace["value"] = log_ratio(trace)
         parts[method] = summary(trace, ["round"]).assign(method=method, status="claimed")
     first = parts["dp_mtrl"].query("round == 1")
     return pd.concat([parts["lr"], first], ignore_index=True)
