@@ -52,6 +52,11 @@ class Rows:
     labels: tuple | None = None
     root: tuple | None = None
 
+    @cached_property
+    def sizes(self):
+        """n_i, shape (m,)."""
+        return np.array([len(y) for y in self.y])
+
     def diagonalised(self, C):
         """s and P with P'X'X P = diag(s) and P P' = C, shapes (m, d) and (m, d, d)."""
         R = np.linalg.cholesky(C)
@@ -146,33 +151,39 @@ class Path:
         errors : ndarray, shape (g,)
         W : ndarray, shape (g, m, d)
         """
-        left_out = [self._left_out(i) for i in range(len(self.rows.X))]
-        weight = self.rows.error_weight
-        W, a = self.W, 0.0
+        residual, pull = self._left_out()
+        weight = np.repeat(self.rows.error_weight, self.rows.sizes)
+        W = self.W
         if self.pull is not None:
-            cross = sum(w * (r * p).sum(axis=0) for w, (r, p) in zip(weight, left_out, strict=True))
-            square = sum(w * (p**2).sum(axis=0) for w, (r, p) in zip(weight, left_out, strict=True))
-            a = cross / np.maximum(square, TINY)
+            a = weight @ (residual * pull) / np.maximum(weight @ pull**2, TINY)
+            residual -= a * pull
             W = W + a[:, None, None] * self.pull
-        errors = np.zeros(len(self.gamma))
-        for i, (residual, pull) in enumerate(left_out):
-            errors += weight[i] * self._losses(i, residual - a * pull).sum(axis=0)
-        return errors / len(left_out), W
+        return weight @ self._losses(residual) / len(self.rows.sizes), W
 
-    def _left_out(self, i):
-        """Errors of task i on left-out samples for a = 0, and what a unit of a takes off; each
-        (n_i, g)."""
-        X, y = self.rows.X[i], self.rows.y[i]
-        leverage = (X @ self.P[i]) ** 2 @ self.shrink[:, i].T
+    def _left_out(self):
+        """Errors on left-out samples for a = 0, and what a unit of a takes off (None without a
+        mean); each (sum of n_i, g), task after task."""
+        rows, g = self.rows, len(self.gamma)
+        ends = np.cumsum(rows.sizes)
+        leverage, fitted, pull = (np.empty((ends[-1], g)) for _ in range(3))
+        for i, (X, end) in enumerate(zip(rows.X, ends, strict=True)):
+            part = slice(end - len(X), end)
+            np.matmul((X @ self.P[i]) ** 2, self.shrink[:, i].T, out=leverage[part])
+            np.matmul(X, self.W[:, i].T, out=fitted[part])
+            if self.pull is not None:
+                np.matmul(X, self.pull[:, i].T, out=pull[part])
         free = 1 / np.maximum(1 - leverage, 1e-9)
-        pull = 0.0 if self.pull is None else (X @ self.pull[:, i].T) * free
-        return (y[:, None] - X @ self.W[:, i].T) * free, pull
+        residual = (np.concatenate(rows.y)[:, None] - fitted) * free
+        return residual, None if self.pull is None else pull * free
 
-    def _losses(self, i, residual):
-        if self.rows.root is None:
+    def _losses(self, residual):
+        rows = self.rows
+        if rows.root is None:
             return residual**2
-        scores = (self.rows.y[i][:, None] - residual) / self.rows.root[i][:, None]
-        return np.logaddexp(0, -self.rows.labels[i][:, None] * scores)
+        y, root, labels = (
+            np.concatenate(parts)[:, None] for parts in (rows.y, rows.root, rows.labels)
+        )
+        return np.logaddexp(0, -labels * (y - residual) / root)
 
     def evidence(self):
         r"""Log marginal likelihood of each task and gamma, and the models that go with it.
@@ -192,7 +203,7 @@ class Path:
         W : ndarray, shape (g, m, d)
         """
         rows, root_gamma = self.rows, np.sqrt(self.gamma)
-        n = np.array([len(y) for y in rows.y])
+        n = rows.sizes
         A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
         A = np.maximum(A, 1e-12 * rows.yty + TINY)
         B = D = np.zeros_like(A)
