@@ -21,7 +21,7 @@ install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl and its te
 run: install  ## the main job: method lr at epsilon = 0.1 on the built-in low-rank data
 	$(BIN)/mpmtl-run method=lr epsilon=0.1 scale=$(SCALE)
 
-smoke: install  ## all figures from two replicates on tiny grids, two minutes (five with the real data)
+smoke: install  ## all figures from two replicates on tiny grids, under two minutes
 	$(BIN)/python scripts/reproduce_paper.py --scale smoke
 
 audit: install  ## what every mechanism really gives up over epsilon, with its figure, 5 minutes

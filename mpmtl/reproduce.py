@@ -1,9 +1,10 @@
 """All experiments of the paper in one go: the plan with its forecast, the runs, the pictures."""
 
 import itertools
-import subprocess
+import shlex
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,13 +15,15 @@ from joblib import cpu_count
 from omegaconf import OmegaConf
 
 from mpmtl.auditing.audit import run_audit, sample_counts, subjects_for
-from mpmtl.auditing.run import build_audit
+from mpmtl.auditing.run import build_audit, execute_audit
 from mpmtl.cli import conf_dir
 from mpmtl.config import build, register_schema
 from mpmtl.datafits import LogisticLoss
-from mpmtl.errors import InputError
+from mpmtl.errors import InputError, ResultsError
+from mpmtl.figures.catalogue import make
 from mpmtl.results import write_atomic
-from mpmtl.terminal import duration
+from mpmtl.runner import execute
+from mpmtl.terminal import duration, sweep_table
 from mpmtl.tuning import prepare
 
 MOST = 16  # candidates that are timed for a forecast
@@ -28,14 +31,17 @@ MOST = 16  # candidates that are timed for a forecast
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, the experiment it needs and the script that draws it.
+    """A figure and the experiment it needs.
 
     Attributes
     ----------
-    name, experiment, script : str
-    arguments : tuple of str
-        Of the script.
-    command : {"mpmtl-run", "mpmtl-audit"}
+    name, experiment : str
+    kind : str
+        What draws it (`figures.catalogue.KINDS`, ``scripts/plot_<kind>.py``).
+    values : dict
+        What the table wants to know.
+    audit : bool
+        Whether the experiment is one of `mpmtl-audit`.
     words : tuple of str
         Overrides of the experiment.
     thinner : dict of str to tuple of str
@@ -44,9 +50,9 @@ class Figure:
 
     name: str
     experiment: str
-    script: str
-    arguments: tuple = ()
-    command: str = "mpmtl-run"
+    kind: str
+    values: dict = field(default_factory=dict)
+    audit: bool = False
     words: tuple = ()
     thinner: dict = field(default_factory=dict)
 
@@ -56,12 +62,14 @@ class Figure:
         thinner = self.thinner.get(scale, ())
         return [f"experiment={self.experiment}", place, *self.words, *thinner]
 
-    @property
-    def audit(self):
-        return self.command == "mpmtl-audit"
+    def command(self, scale):
+        """What does the same by hand."""
+        program = "mpmtl-audit" if self.audit else "mpmtl-run"
+        return shlex.join([program, "-m", *self.overrides(scale)])
 
 
 ONE_BUDGET = ("epsilon=1",)
+TWO_BUDGETS = ("epsilon=0.1,10",)
 #: LSOA II takes most of the time: 293 features, and a logistic loss.
 LSOA2 = (
     "tuning.ridge=[1e-3,3e-3,1e-2,3e-2]",
@@ -74,6 +82,7 @@ LSOA2_SMOKE = (
     *ONE_BUDGET,
     "n_replicates=1",
     "tuning=fixed",
+    "tuning.folds=2",
     "tuning.path_rounds=5",
     "tuning.n_rounds=2",
 )
@@ -87,36 +96,38 @@ _COMPARED = (
 )
 
 
-def _accuracy(name, dataset, stl, thinner=None):
-    words = (dataset, stl, *_COMPARED)
+def _accuracy(name, dataset, stl, smoke=TWO_BUDGETS, laptop=()):
+    values = {"dataset": dataset, "methods": (stl, *_COMPARED)}
     experiment = f"privacy_accuracy_{dataset}"
-    return Figure(name, experiment, "plot_privacy_accuracy", words, thinner=thinner or {})
+    thinner = {"smoke": smoke, "laptop": laptop}
+    return Figure(name, experiment, "privacy_accuracy", values, thinner=thinner)
+
+
+def _allocation(name, form):
+    return Figure(name, f"budget_allocation_{form}", "budget_allocation", {"form": form})
+
+
+def _percentage(name, dataset, thinner):
+    experiment, values = f"training_percentage_{dataset}", {"dataset": dataset}
+    return Figure(name, experiment, "training_percentage", values, thinner=thinner)
 
 
 FIGURES = (
-    Figure("Fig. 2", "model_leakage", "plot_model_leakage"),
-    Figure("Fig. 3", "task_relations", "plot_task_relations"),
-    Figure("Fig. 4a", "budget_allocation_convex", "plot_budget_allocation", ("convex",)),
-    Figure("Fig. 4b", "budget_allocation_strong", "plot_budget_allocation", ("strong",)),
+    Figure("Fig. 2", "model_leakage", "model_leakage"),
+    Figure("Fig. 3", "task_relations", "task_relations"),
+    _allocation("Fig. 4a", "convex"),
+    _allocation("Fig. 4b", "strong"),
     _accuracy("Fig. 6a, 7a", "low_rank", "stl"),
-    Figure("Fig. 5", "noise_to_signal", "plot_noise_to_signal"),
+    Figure("Fig. 5", "noise_to_signal", "noise_to_signal"),
     _accuracy("Fig. 6b, 7b", "group_sparse", "stl"),
-    Figure("Fig. 8", "task_number", "plot_task_number"),
+    Figure("Fig. 8", "task_number", "task_number"),
     _accuracy("Fig. 9a, 10a", "school", "stl_best"),
-    Figure(
-        "Fig. S1",
-        "training_percentage_school",
-        "plot_training_percentage",
-        ("school",),
-        thinner={"smoke": ONE_BUDGET},
-    ),
-    _accuracy("Fig. 9b, 10b", "lsoa2", "stl_best", {"smoke": LSOA2_SMOKE, "laptop": LSOA2}),
-    Figure(
+    _percentage("Fig. S1", "school", {"smoke": ONE_BUDGET}),
+    _accuracy("Fig. 9b, 10b", "lsoa2", "stl_best", LSOA2_SMOKE, LSOA2),
+    _percentage(
         "Fig. S2",
-        "training_percentage_lsoa2",
-        "plot_training_percentage",
-        ("lsoa2",),
-        thinner={
+        "lsoa2",
+        {
             "smoke": (*LSOA2_SMOKE, "dataset.train_fraction=0.3"),
             "laptop": (*LSOA2, "n_replicates=5", "epsilon=0.1,10"),
         },
@@ -124,14 +135,14 @@ FIGURES = (
     Figure(
         "proved",
         "proved_tradeoff",
-        "plot_proved_tradeoff",
+        "proved_tradeoff",
         words=("dataset=low_rank,group_sparse,school",),
         thinner={"smoke": ONE_BUDGET, "laptop": ("n_replicates=10",)},
     ),
     Figure(
         "proved, lsoa2",
         "proved_tradeoff",
-        "plot_proved_tradeoff",
+        "proved_tradeoff",
         words=("dataset=lsoa2",),
         thinner={
             "smoke": (*LSOA2_SMOKE, "method=stl,mtl,fl,lr_gaussian"),
@@ -147,8 +158,8 @@ FIGURES = (
     Figure(
         "audit",
         "privacy_audit",
-        "plot_privacy_audit",
-        command="mpmtl-audit",
+        "privacy_audit",
+        audit=True,
         thinner={"smoke": (*ONE_BUDGET, "samples=1000")},
     ),
 )
@@ -290,12 +301,20 @@ def _expected(figure, runs, known, prepared):
     return seconds
 
 
+def _need_data(runs):
+    """InputError if data are missing for what is left."""
+    for run in {repr(run.dataset): run for run in runs if finished(run) < wanted(run)}.values():
+        run.dataset.draw(run.data_dir, run.seed, 0)
+
+
 def plan(scale, figures=FIGURES, out=None):
     """Print what is to be done and how long it will take.
 
+    There is no forecast at scale=smoke: it would take a third of the time of the runs.
+
     Returns
     -------
-    list of (Figure, float)
+    list of (Figure, float or None)
         Figures that can be made here, with the seconds expected.
     """
     return [(figure, seconds) for figure, seconds, _ in _plan(scale, figures, out or sys.stdout)]
@@ -303,32 +322,40 @@ def plan(scale, figures=FIGURES, out=None):
 
 def _plan(scale, figures, out):
     """`plan` with the runs of each figure, which take seconds to compose."""
+
+    def line(*cells):
+        print("{:<15}{:<32}{:>5}{:>12}{:>11}".format(*cells), file=out, flush=True)
+
     known, prepared, rows = {}, {}, []
-    print(
-        f"{'figure':<15}{'experiment':<32}{'jobs':>5}{'replicates':>12}{'forecast':>11}", file=out
-    )
+    line("figure", "experiment", "jobs", "replicates", "forecast")
     for figure in figures:
+        seconds = None
         try:
             runs = jobs(figure, scale)
-            seconds = _expected(figure, runs, known, prepared)
+            if scale == "smoke":
+                _need_data(runs)
+            else:
+                seconds = _expected(figure, runs, known, prepared)
         except InputError as error:
             print(f"{figure.name:<15}{figure.experiment:<32} left out: {error}", file=out)
             continue
         rows.append((figure, seconds, runs))
         total = sum(wanted(run) for run in runs)
         left = total - sum(finished(run) for run in runs)
-        done = f"{left} of {total}" if left < total else f"{total}"
-        words = duration(seconds) if left else "done"
-        print(
-            f"{figure.name:<15}{figure.experiment:<32}{len(runs):>5}{done:>12}{words:>11}",
-            file=out,
-            flush=True,
-        )
-    print(f"{'in all':<64}{duration(sum(row[1] for row in rows)):>11}\n", file=out, flush=True)
+        count = f"{left} of {total}" if left < total else f"{total}"
+        words = _time(seconds) if left else "done"
+        line(figure.name, figure.experiment, len(runs), count, words)
+    total = None if scale == "smoke" else sum(seconds for _, seconds, _ in rows)
+    line("in all", "", "", "", _time(total))
+    print(file=out)
     return rows
 
 
-def reproduce(scale, scripts, figures=FIGURES):
+def _time(seconds):
+    return "-" if seconds is None else duration(seconds)
+
+
+def reproduce(scale, figures=FIGURES):
     """Run what the plan says and draw every figure; returns the number of failures.
 
     Forecast and measured time of each figure go to ``<results>/times.csv``, measured only where
@@ -337,39 +364,60 @@ def reproduce(scale, scripts, figures=FIGURES):
     Parameters
     ----------
     scale : str
-    scripts : Path
-        Folder of the scripts that draw.
     figures : sequence of Figure
     """
-    results, failures, rows = Path(results_dir(scale)), 0, []
+    results, rows = Path(results_dir(scale)), []
     for figure, expected, runs in _plan(scale, figures, sys.stdout):
         fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
-        command = [Path(sys.executable).parent / figure.command, *figure.overrides(scale)]
-        draw = [sys.executable, scripts / f"{figure.script}.py", *figure.arguments]
-        code = subprocess.run(command, check=False).returncode
-        if code == 130:
-            return failures + 1
-        code = code or subprocess.run([*draw, "--results", results], check=False).returncode
-        failures += code != 0
+        print(f"\n{figure.name}: {figure.command(scale)}\n", flush=True)
+        ok = _make(figure, runs, results)
         row = {
             "figure": figure.name,
             "experiment": figure.experiment,
-            "forecast": round(expected, 1),
+            "forecast": expected and round(expected, 1),
             "measured": round(time.perf_counter() - started, 1),
-            "result": "failed" if code else "done" if fresh else "resumed",
+            "result": "failed" if not ok else "done" if fresh else "resumed",
         }
         rows.append(row)
         if row["result"] == "done":
             _add_time(results / "times.csv", row)
     print(f"\n{'figure':<15}{'experiment':<32}{'forecast':>11}{'measured':>11}")
     for row in rows:
-        words = {key: duration(row[key]) for key in ("forecast", "measured")}
+        words = {key: _time(row[key]) for key in ("forecast", "measured")}
         print(
             f"{row['figure']:<15}{row['experiment']:<32}{words['forecast']:>11}"
             f"{words['measured']:>11}  {row['result']}"
         )
-    return failures
+    return sum(row["result"] == "failed" for row in rows)
+
+
+def _make(figure, runs, results):
+    """Carry out the runs of a figure and draw it if all are done; whether it was drawn."""
+    carry_out, done, failed = execute_audit if figure.audit else execute, [], 0
+    try:
+        for run in runs:
+            explained = {code for row in done for code in row["caveats"]}
+            try:
+                done.append(carry_out(run, explained=explained))
+            except (InputError, ResultsError) as error:
+                failed += 1
+                print(f"error: {run.label}: {error}", file=sys.stderr)
+        if done:
+            print(f"\n{sweep_table(done)}")
+        if failed:
+            print(
+                f"{figure.name} is not drawn: {failed} of {len(runs)} jobs failed", file=sys.stderr
+            )
+            return False
+        print(f"{make(figure.kind, results, **figure.values)}.png, .pdf and .csv", flush=True)
+    except (InputError, ResultsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return False
+    except Exception:  # a fault of the program: shown in full, and the next figure's turn
+        traceback.print_exc()
+        return False
+    return True
 
 
 def _add_time(path, row):

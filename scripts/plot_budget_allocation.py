@@ -1,14 +1,11 @@
 """Draw Fig. 4: python scripts/plot_budget_allocation.py convex|strong [--results results]."""
 
-from mpmtl.figures.budget_allocation import collect, draw
 from mpmtl.figures.command import main
 
 if __name__ == "__main__":
     main(
         __doc__,
-        collect,
-        draw,
-        lambda form: f"budget_allocation_{form}",
+        "budget_allocation",
         form={
             "nargs": "?",
             "default": "convex",

@@ -4,7 +4,6 @@ Reads every audit below the results folder (make them with mpmtl-audit experimen
 """
 
 from mpmtl.figures.command import main
-from mpmtl.figures.privacy_audit import collect, draw
 
 if __name__ == "__main__":
-    main(__doc__, collect, draw, "privacy_audit")
+    main(__doc__, "privacy_audit")

@@ -5,14 +5,12 @@ that is recovered, and a paired test against a reference method; draws accuracy 
 """
 
 from mpmtl.figures.command import main
-from mpmtl.figures.proved_tradeoff import collect, draw
 
 
-def print_and_draw(table, path):
+def show_table(table):
     print(table.round(4).to_string(index=False, na_rep="-"))
-    draw(table, path)
 
 
 if __name__ == "__main__":
     reference = {"default": "fl", "help": "method of the paired tests (fl)"}
-    main(__doc__, collect, print_and_draw, "proved_tradeoff", reference=reference)
+    main(__doc__, "proved_tradeoff", show_table, reference=reference)

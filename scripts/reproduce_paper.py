@@ -6,7 +6,6 @@ Prints a plan with a forecast first; what is finished is skipped, and it may be 
 import argparse
 import os
 import sys
-from pathlib import Path
 
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[name] = "1"
@@ -24,7 +23,14 @@ def main():
     if options.plan:
         plan(options.scale)
         return
-    sys.exit(1 if reproduce(options.scale, Path(__file__).parent) else 0)
+    try:
+        sys.exit(1 if reproduce(options.scale) else 0)
+    except KeyboardInterrupt:
+        print(
+            "\nstopped: finished replicates are kept; the same command goes on from there",
+            file=sys.stderr,
+        )
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,10 @@ from conftest import ROOT, make_run, mpmtl_run, run_all
 
 from mpmtl.errors import ResultsError
 from mpmtl.figures import (
-    budget_allocation,
     matrices,
-    noise_to_signal,
     privacy_accuracy,
-    privacy_audit,
-    proved_tradeoff,
-    task_number,
-    training_percentage,
 )
-from mpmtl.figures.catalogue import KINDS, kind_of
+from mpmtl.figures.catalogue import KINDS, make
 from mpmtl.figures.tables import accuracy, read_table
 from mpmtl.runner import execute
 
@@ -115,7 +109,8 @@ def everything(results):
     base = (("lr", 0.1), ("dp_mtrl", 0.1), ("fl", 1), ("dp_aggr", 1), ("stl", 1))
     jobs = [(f"method={method}", f"epsilon={eps}") for method, eps in base]
     for method in ("stl", "mtl_lr", "lr"):
-        jobs += [(f"experiment=budget_allocation_{f}", f"method={method}") for f in FORMS]
+        for form in ("convex", "strong"):
+            jobs.append((f"experiment=budget_allocation_{form}", f"method={method}"))
         for m in (6, 12):
             jobs.append((f"method={method}", "epsilon=0.1", f"tag='task_number/m={m}'"))
     jobs += [("experiment=task_relations", f"method={name}") for name in ("lr", "dp_mtrl")]
@@ -135,32 +130,32 @@ def everything(results):
     return results
 
 
-FORMS = ("convex", "strong")
-COLLECT = {
-    "model_leakage": matrices.collect_leakage,
-    "task_relations": matrices.collect_relations,
-    **{f"budget_allocation_{f}": lambda r, f=f: budget_allocation.collect(r, f) for f in FORMS},
-    "noise_to_signal": noise_to_signal.collect,
-    "privacy_accuracy_low_rank": lambda r: privacy_accuracy.collect(r, "low_rank"),
-    "task_number": task_number.collect,
-    "training_percentage_low_rank": lambda r: training_percentage.collect(r, "low_rank"),
-    "privacy_audit": privacy_audit.collect,
-    "proved_tradeoff": proved_tradeoff.collect,
-}
+CASES = [
+    ("model_leakage", {}),
+    ("task_relations", {}),
+    ("budget_allocation", {"form": "convex"}),
+    ("budget_allocation", {"form": "strong"}),
+    ("noise_to_signal", {}),
+    ("privacy_accuracy", {"dataset": "low_rank"}),
+    ("task_number", {}),
+    ("training_percentage", {"dataset": "low_rank"}),
+    ("privacy_audit", {}),
+    ("proved_tradeoff", {}),
+]
 
 
 def test_every_kind_of_figure_is_tested():
-    assert {kind_of(name).caption for name in COLLECT} == {kind.caption for kind in KINDS.values()}
+    assert {name for name, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.parametrize("name", COLLECT)
-def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name):
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name, values):
     """The CSV is the table and gives the same pixels."""
-    table, draw = COLLECT[name](everything), kind_of(name).draw
-    draw(table, tmp_path / "a")
+    kept = []
+    make(name, everything, tmp_path / "a", kept.append, **values)
     saved = read_table(tmp_path / "a.csv")
-    pd.testing.assert_frame_equal(saved, table, check_dtype=False, rtol=1e-14)
-    draw(saved, tmp_path / "b")
+    pd.testing.assert_frame_equal(saved, kept[0], check_dtype=False, rtol=1e-14)
+    KINDS[name].draw(saved, tmp_path / "b")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 

@@ -3,13 +3,18 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
+import pytest
 from conftest import ROOT, mpmtl_run
 
+from mpmtl.figures.catalogue import KINDS
 from mpmtl.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
+from mpmtl.results import RunFolder
+from mpmtl.runner import execute
 
-EXAMPLE = Figure("Fig. 2", "model_leakage", "plot_model_leakage")
+EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
 
 
 def named(experiment):
@@ -19,13 +24,14 @@ def named(experiment):
 def test_every_figure_has_its_experiment_and_its_script():
     for figure in FIGURES:
         assert (ROOT / f"conf/experiment/{figure.experiment}.yaml").is_file()
-        assert (ROOT / f"scripts/{figure.script}.py").is_file()
+        assert (ROOT / f"scripts/plot_{figure.kind}.py").is_file()
+        assert figure.kind in KINDS
     drawn = {figure.experiment for figure in FIGURES}
     assert drawn == {p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")}
 
 
 def test_jobs_are_the_sweep_with_repeated_runs_once():
-    runs = jobs(named("privacy_accuracy_low_rank"), "smoke")
+    runs = jobs(named("privacy_accuracy_low_rank"), "laptop")
     assert len(runs) == 2 + 4 * 5  # stl and mtl do not depend on epsilon
     assert {run.method.name for run in runs} == {"stl", "mtl", "lr", "gs", "dp_mtrl", "dp_aggr"}
     assert len({run.folder for run in jobs(named("task_number"), "smoke")}) == 15
@@ -33,10 +39,9 @@ def test_jobs_are_the_sweep_with_repeated_runs_once():
 
 def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
     for figure in FIGURES:
-        if figure.script == "plot_privacy_accuracy":
-            dataset, *methods = figure.arguments
-            runs = jobs(figure, "smoke")
-            assert {run.dataset.name for run in runs} == {dataset}
+        if figure.kind == "privacy_accuracy":
+            methods, runs = figure.values["methods"], jobs(figure, "smoke")
+            assert {run.dataset.name for run in runs} == {figure.values["dataset"]}
             names = {(r.method.name, f"{r.method.name}/{r.mechanism.name}") for r in runs}
             assert sorted(methods) == sorted(a if a in methods else b for a, b in names)
 
@@ -57,15 +62,16 @@ def test_a_scale_may_have_thinner_sweeps():
 def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
-    ((figure, seconds),) = plan("smoke", [EXAMPLE], out)
+    assert plan("smoke", [EXAMPLE], out) == [(EXAMPLE, None)]
+    assert "model_leakage                       2           4          -" in out.getvalue()
+    ((figure, seconds),) = plan("laptop", [EXAMPLE], out)
     assert figure is EXAMPLE
     assert seconds > 0
-    assert "model_leakage                       2           4" in out.getvalue()
     done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [finished(run) for run in jobs(EXAMPLE, "smoke")] == [2, 2]
     out = io.StringIO()
-    assert plan("smoke", [EXAMPLE], out) == [(EXAMPLE, 0.0)]
+    plan("smoke", [EXAMPLE], out)
     assert "0 of 4       done" in out.getvalue()
 
 
@@ -73,21 +79,21 @@ def test_missing_data_leave_a_figure_out_and_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MPMTL_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # finished runs in the checkout need no data
     out = io.StringIO()
-    school = next(f for f in FIGURES if f.experiment == "privacy_accuracy_school")
-    assert plan("smoke", [school], out) == []
-    assert "left out: data file" in out.getvalue()
+    for scale in ("smoke", "laptop"):
+        assert plan(scale, [named("privacy_accuracy_school")], out) == []
+        assert "left out: data file" in out.getvalue()
 
 
 def test_runs_and_draws(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE]) == 0
+    assert reproduce("smoke", [EXAMPLE]) == 0
     assert (tmp_path / "results/smoke/figures/model_leakage.png").is_file()
     assert "measured" in capfd.readouterr().out
     (row,) = pd.read_csv(tmp_path / "results/smoke/times.csv").itertuples()
     assert (row.figure, row.result) == ("Fig. 2", "done")
     assert row.measured > 0
     times = (tmp_path / "results/smoke/times.csv").read_bytes()
-    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE]) == 0  # nothing was left to do
+    assert reproduce("smoke", [EXAMPLE]) == 0  # nothing was left to do
     assert (tmp_path / "results/smoke/times.csv").read_bytes() == times
 
 
@@ -106,13 +112,32 @@ def test_the_script_prints_a_plan(tmp_path):
 def test_a_stop_keeps_the_times_of_the_figures_before_it(tmp_path, monkeypatch):
     """The first figure is run and drawn, and the second is stopped with the keyboard."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "results/smoke").mkdir(parents=True)
-    codes = iter([0, 0, 130])
-    monkeypatch.setattr(
-        "mpmtl.reproduce.subprocess.run",
-        lambda args, **kwargs: subprocess.CompletedProcess(args, next(codes)),
-    )
-    assert reproduce("smoke", ROOT / "scripts", [EXAMPLE, named("noise_to_signal")]) == 1
+    second = named("noise_to_signal")
+
+    def stopped(run, **options):
+        if run.tag == second.experiment:
+            raise KeyboardInterrupt
+        return execute(run, **options)
+
+    monkeypatch.setattr("mpmtl.reproduce.execute", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("smoke", [EXAMPLE, second])
+    assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
+
+
+def test_a_failure_is_told_and_the_next_figure_is_made(tmp_path, monkeypatch, capsys):
+    """A folder that another run has, and a fault of the program."""
+    monkeypatch.chdir(tmp_path)
+    other = named("noise_to_signal")
+    (run,) = jobs(other, "smoke")
+    with RunFolder(Path(run.results_dir) / run.folder, run.settings):
+        assert reproduce("smoke", [other, EXAMPLE]) == 1
+    shown = capsys.readouterr()
+    assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in shown.err
+    assert "model_leakage.png" in shown.out
+    monkeypatch.setattr("mpmtl.reproduce.execute", lambda run, **options: 1 / 0)
+    assert reproduce("smoke", [other, EXAMPLE]) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
 
 

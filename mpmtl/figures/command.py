@@ -4,22 +4,21 @@ import argparse
 from pathlib import Path
 
 from mpmtl.errors import ResultsError, exit_in_one_line
+from mpmtl.figures.catalogue import KINDS, make
 from mpmtl.figures.tables import read_table
 
 
-def main(doc, collect, draw, name, **options):
+def main(doc, name, show=None, **options):
     """Entry point of a script.
 
     Parameters
     ----------
     doc : str
         The script's docstring; its first line is the description.
-    collect : callable
-        ``collect(results, **values)`` is the table of the figure.
-    draw : callable
-        ``draw(table, path)`` writes path.png, .pdf and .csv.
-    name : str or callable
-        File below <results>/figures, or a function of the script's arguments.
+    name : str
+        Kind of figure.
+    show : callable, optional
+        Is shown the table of the runs.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """
@@ -34,11 +33,9 @@ def main(doc, collect, draw, name, **options):
     with exit_in_one_line():
         if source:
             path = Path(out) if out else Path(source).with_suffix("")
-            redraw(draw, source, path)
+            redraw(KINDS[name].draw, source, path)
         else:
-            name = name(**values) if callable(name) else name
-            path = Path(out) if out else Path(results) / "figures" / name
-            draw(collect(results, **values), path)
+            path = make(name, results, out, show, **values)
     print(f"{path}.png, .pdf and .csv")
 
 
