@@ -6,7 +6,8 @@ from conftest import ragged_data
 
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers import single_task
+from mpmtl.solvers.single_task import ridge_path, ridge_solver
 
 LAMS = [1e-4, 1e-2, 1.0, 100.0]
 
@@ -41,3 +42,30 @@ def test_separable_classes_stay_finite_without_penalty():
     W = ridge_path(datafit_for(data), [0.0, 1e-8])
     assert np.isfinite(W).all()
     assert ((X @ W[0, 0] > 0) == (X[:, 0] > 0)).all()
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_centers_and_starts(kind, rng):
+    """The solution for a center is stationary to rounding wherever Newton's method starts."""
+    datafit = datafit_for(ragged_data(rng, 4, 6, kind, low=20, high=60))
+    lams, center = np.array([0.01, 0.1, 10.0]), rng.standard_normal((3, 6))
+    solve = ridge_solver(datafit)
+    W = solve(lams, center)
+    residual = datafit.gradient(W) + lams[:, None, None] * (W - center[:, None])
+    assert np.abs(residual).max() < 1e-11 * max(1.0, datafit.lipschitz())
+    for scale in (1e-3, 1.0, 30.0):
+        started = solve(lams, center, W + scale * rng.standard_normal(W.shape))
+        np.testing.assert_allclose(started, W, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(solve(lams, np.zeros((3, 6))), solve(lams), rtol=1e-9, atol=1e-10)
+
+
+def test_hessians_are_kept(rng, monkeypatch):
+    """Fewer factorisations than the steps that Newton's method takes for these digits, about six."""
+    datafit = datafit_for(ragged_data(rng, 4, 30, "binary", low=200, high=300))
+    count, factor = [], single_task.cho_factor
+    monkeypatch.setattr(
+        single_task, "cho_factor", lambda *a, **k: count.append(0) or factor(*a, **k)
+    )
+    W = ridge_path(datafit, LAMS)
+    assert np.abs(datafit.gradient(W) + np.array(LAMS)[:, None, None] * W).max() < 1e-12 * 300
+    assert len(count) < 3 * 4 * len(LAMS)

@@ -45,9 +45,12 @@ class MeanRegularised(Method):
         ]
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
-        """Yield ``(indices, W)``; candidates that differ in the last lambda share their rounds."""
+        """Yield ``(indices, W)``; candidates that differ in the last lambda share their rounds, and
+        those of one lambda the first local models."""
         m, d = datafit.shape
         solve = ridge_solver(datafit)
+        first = dict.fromkeys(c.lam for c in candidates)
+        first = dict(zip(first, solve(list(first)), strict=True))
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.K), []).append(index)
@@ -59,9 +62,11 @@ class MeanRegularised(Method):
             gamma = np.array([K for _, _, K in together])
             budgets = budget.of_rounds(candidates[groups[together[0]][0]])
             sigma = 2 * gamma[:, None] / m * budget.mechanism.scale(budgets)
-            w0 = np.zeros((len(together), d))
+            w0, W = np.zeros((len(together), d)), np.stack([first[lam] for lam in lams])
             for t in range(n_rounds):
-                mean = clipped_mean(solve(lams, w0) - w0[:, None], gamma)
+                if t > 0:
+                    W = solve(lams, w0, W)
+                mean = clipped_mean(W - w0[:, None], gamma)
                 noise = sigma[:, t, None] * draws[t]
                 if log is not None:
                     log.add_round(noise[0], mean[0])
@@ -69,7 +74,8 @@ class MeanRegularised(Method):
             for b, key in enumerate(together):
                 last = np.array([candidates[i].lam2 for i in groups[key]])
                 center = np.repeat(w0[b : b + 1], len(last), axis=0)
-                yield np.array(groups[key]), solve(last, center)
+                near = np.repeat(W[b : b + 1], len(last), axis=0)
+                yield np.array(groups[key]), solve(last, center, near)
 
     def state(self, candidate, budget, datafit):
         rounds = budget.of_rounds(candidate)
