@@ -20,6 +20,7 @@ from mpmtl.methods import (
     Proximal,
     SharedRepresentation,
 )
+from mpmtl.methods.feature_learning import FeatureLearning, Moments
 from mpmtl.privacy.mechanisms import OutputPerturbation, wishart_diagonal_delta
 from mpmtl.privacy.statements import Guarantee
 
@@ -329,6 +330,25 @@ def test_the_decomposed_method_is_audited_by_its_release():
     method = Decomposed("lr_sp", "trace", private=True, init="split")
     found = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
     assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+
+
+@pytest.mark.parametrize("tuning", ["local", "votes"])
+@pytest.mark.parametrize("affine", [0.0, 0.15])
+def test_feature_learning_is_audited_by_its_releases(tuning, affine):
+    """Not refuted with its noise, refuted with half of it; what is audited is what it releases."""
+    method = FeatureLearning("fl", tuning, affine, rounds=2)
+    for factor, verdict in ((1, "not refuted"), (0.5, "refuted")):
+        mechanism = quieter(Gaussian(), factor)
+        subjects, statement = subjects_for(mechanism, 1.0, DELTA, method, _others(5, 10, 0))
+        release = [s for s in subjects if s.name == "release"]
+        found = run_audit(release, statement, 40_000, 0.99, "likelihood", 0, profile=False)
+        assert verdicts(found) == {"proved": verdict}
+    (release,) = release
+    moments = Moments(affine, 10, 5, Gaussian())
+    for w, _ in release.pairs.values():
+        u = moments.vectors(w[None])[0]
+        np.testing.assert_allclose(release.signal(w), np.outer(u, u), atol=1e-15)
+        assert u @ u <= moments.K2 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

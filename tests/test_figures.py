@@ -86,6 +86,10 @@ def test_what_is_not_there_is_one_line(results, tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ResultsError, match="is damaged"):
         accuracy(tmp_path)
+    for other in ("[]", '{"name": "another program", "settings": {}}'):
+        (tmp_path / "manifest.json").write_text(other)
+        with pytest.raises(ResultsError, match="is not the manifest of a run"):
+            accuracy(tmp_path)
 
 
 def test_the_script_says_what_it_wrote_and_what_is_wrong(results, tmp_path):

@@ -60,7 +60,7 @@ def test_centers_and_starts(kind, rng):
 
 
 def test_hessians_are_kept(rng, monkeypatch):
-    """Fewer factorisations than the steps that Newton's method takes for these digits, about six."""
+    """Fewer factorisations than the steps of plain Newton, about six for these digits."""
     datafit = datafit_for(ragged_data(rng, 4, 30, "binary", low=200, high=300))
     count, factor = [], single_task.cho_factor
     monkeypatch.setattr(

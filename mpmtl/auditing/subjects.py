@@ -23,6 +23,7 @@ from mpmtl.datafits import LogisticLoss, Loss
 from mpmtl.errors import require
 from mpmtl.methods import Budget, Candidate, Decomposed, FitLog, Proximal
 from mpmtl.methods.base import Method
+from mpmtl.methods.feature_learning import FeatureLearning
 from mpmtl.methods.proximal import SampleNoise
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import sphere_noise
@@ -117,6 +118,8 @@ class Releases:
     pairs : dict
     others : ndarray, shape (m - 1, d), optional
         Models of the other tasks; they matter to the relation W'W alone.
+    tail : float, optional
+        Constant that every model gets as a last entry, as sqrt(beta) in `fl`.
     """
 
     mechanism: object
@@ -125,6 +128,7 @@ class Releases:
     guarantees: dict
     pairs: dict
     others: np.ndarray | None = None
+    tail: float = 0.0
     name: str = "release"
     attacks: tuple = ("support", "likelihood", *FITTED)
 
@@ -133,6 +137,8 @@ class Releases:
         if self.view == "relation":
             W = np.vstack([self.others, w])
             return W @ W.T
+        if self.tail:
+            w = np.append(w, self.tail)
         return w**2 if self.view == "diagonal" else np.outer(w, w)
 
     @property
@@ -436,5 +442,10 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
         others[:, 0] = candidate.K  # all alike and as long as may be: the worst for W'W
         scale = method.noise_scale(candidate, budget, len(others) + 1)
         release = Releases(budget.mechanism, "relation", scale, guarantees, pairs(False), others)
+        found.insert(0, release)
+    if isinstance(method, FeatureLearning):  # in every round a vector of norm 1 with its tail
+        scale = (1 + method.affine) * budget.mechanism.scale(method.budgets(budget, *datafit.shape))
+        tail = np.sqrt(method.affine)
+        release = Releases(budget.mechanism, "full", scale, guarantees, pairs(False), tail=tail)
         found.insert(0, release)
     return found, statement

@@ -25,12 +25,19 @@ def read_table(path, dtype=None):
         raise ResultsError(f"{path} is no table: {' '.join(str(error).split())}") from error
 
 
+#: What every manifest has.
+KEYS = {"status", "started", "updated", "replicates_done", "settings", "code", "environment"}
+
+
 def read_manifest(path):
-    """The manifest of a run or an audit; ResultsError if it is damaged."""
+    """The manifest of a run or an audit; ResultsError if it is damaged, or something else."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        manifest = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ResultsError(f"{path} is damaged: run its command again") from error
+    if not isinstance(manifest, dict) or not manifest.keys() >= KEYS:
+        raise ResultsError(f"{path} is not the manifest of a run: move it elsewhere")
+    return manifest
 
 
 def runs_below(root):
