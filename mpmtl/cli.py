@@ -9,7 +9,6 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import json
 import re
 import sys
-import warnings
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -133,8 +132,6 @@ def command(config_name, schema, build, execute, stopped):
         What to say after Ctrl-C.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
-    # joblib's remark on a run that an error ends, which is reported in its own line
-    warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
     register_schema()
     process, started, failures, done = os.getpid(), [], [], {}
 

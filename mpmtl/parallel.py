@@ -6,6 +6,7 @@ results as they come and raises `WorkerDied` when a process was lost. Results do
 
 import contextlib
 import re
+import warnings
 from dataclasses import dataclass
 
 from joblib import Parallel, cpu_count, delayed
@@ -26,6 +27,8 @@ class Local:
         return max(1, min(cpu_count() if n_jobs < 0 else n_jobs, n_items))
 
     def map(self, function, items, n_jobs):
+        # joblib's remark where an error ends a run: the error is told, and what was done is kept
+        warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
         parallel = Parallel(self.n_workers(n_jobs, len(items)), return_as="generator_unordered")
         try:
             yield from parallel(delayed(function)(item) for item in items)

@@ -250,9 +250,13 @@ def test_a_killed_run_goes_on_to_the_same_bytes(n_jobs, tmp_path):
     same_tables(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path):
+REPRODUCE = [sys.executable, ROOT / "scripts/reproduce_paper.py", "--scale", "smoke"]
+
+
+@pytest.mark.parametrize("command", [[MPMTL_RUN, *TINY, "n_replicates=5000"], REPRODUCE])
+def test_ctrl_c_says_how_to_go_on(command, tmp_path):
     process = subprocess.Popen(
-        [MPMTL_RUN, *TINY, "n_replicates=5000"],
+        command,
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ into a noise scale for clipping norm K = 1 (the caller multiplies by K^2) and dr
 `view` is what the other tasks get to see, a key of `VIEWS`.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -12,8 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import kve
-from scipy.stats import gamma
+from scipy.special import gammainc, gammainccinv, gammaincinv, kve
 
 from mpmtl.errors import require
 from mpmtl.privacy.budget import (
@@ -231,16 +231,22 @@ def wishart_diagonal_delta(eps_t, d, at=None):
     """
     require(d >= 2, f"d = {d}: the pair needs two features")
     at = eps_t if at is None else at
-    noise = gamma((d + 1) / 2, scale=1 / eps_t)
-    shape = (d - 1) / 2
+    k, shape = (d + 1) / 2, (d - 1) / 2  # the noise is gamma distributed: shape k, rate eps_t
+
+    def log_density(n):
+        return shape * math.log(n) - eps_t * n + k * math.log(eps_t) - math.lgamma(k)
+
+    def below(n):
+        return gammainc(k, eps_t * n)
 
     def integrand(n):
-        bound = -1 / np.expm1(-np.log1p(1 / n) - at / shape)
-        kept = noise.logcdf(bound - 1) if bound > 1 else -np.inf
-        return noise.pdf(n) * noise.cdf(bound) - np.exp(at + noise.logpdf(n + 1) + kept)
+        bound = -1 / math.expm1(-math.log1p(1 / n) - at / shape)
+        kept = below(bound - 1) if bound > 1 else 0.0
+        lost = np.exp(at + log_density(n + 1) + math.log(kept)) if kept > 0 else 0.0
+        return np.exp(log_density(n)) * below(bound) - lost
 
-    spread = [noise.ppf(q) for q in (1e-12, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4)]
-    edges = [0.0, *spread, noise.isf(1e-14)]
+    spread = gammaincinv(k, [1e-12, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4]) / eps_t
+    edges = [0.0, *spread, gammainccinv(k, 1e-14) / eps_t]
     parts = [quad(integrand, a, b, limit=200, epsabs=1e-13) for a, b in pairwise(edges)]
     above = sum(value + error for value, error in parts) + 1e-14  # never below the true delta
     return float(min(1.0, max(0.0, above)))
