@@ -17,7 +17,7 @@ KEPT = (
     "figures/*.csv",
     "times.csv",
     "utility_bounds.csv",
-    "budget_allocation_*/low_rank/lr/*/*/cv.csv",
+    "**/budget_allocation_*/low_rank/lr/*/*/cv.csv",
     "noise_to_signal/**/trace.csv",
     "low_rank/dp_mtrl/*/eps-0.1/trace.csv",
     "audit/**/bounds.csv",
