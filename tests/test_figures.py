@@ -163,6 +163,15 @@ def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name, valu
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
+def test_the_comparison_is_printed_from_runs_and_from_its_table(everything, tmp_path):
+    script, out = "plot_proved_tradeoff.py", tmp_path / "a"
+    first = python(script, "--results", everything, "--out", out)
+    again = python(script, "--table", f"{out}.csv", "--out", out)
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert "R_low" in first.stdout
+    assert again.stdout == first.stdout
+
+
 def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     privacy_accuracy.draw(privacy_accuracy.collect(results, "low_rank"), tmp_path / "p")
     picture = tmp_path / "figures/privacy_accuracy_low_rank.png"

@@ -18,7 +18,7 @@ def main(doc, name, show=None, **options):
     name : str
         Kind of figure.
     show : callable, optional
-        Is shown the table of the runs.
+        Is shown the table.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """
@@ -33,17 +33,23 @@ def main(doc, name, show=None, **options):
     with exit_in_one_line():
         if source:
             path = Path(out) if out else Path(source).with_suffix("")
-            redraw(KINDS[name].draw, source, path)
+            table = redraw(KINDS[name].draw, source, path)
+            if show:
+                show(table)
         else:
             path = make(name, results, out, show, **values)
     print(f"{path}.png, .pdf and .csv")
 
 
 def redraw(draw, source, path):
-    """Draw a figure from its saved table; ResultsError if that is the table of something else."""
+    """Draw a figure from its saved table, which is returned.
+
+    ResultsError if that is the table of something else.
+    """
     table = read_table(source)
     try:
         draw(table, path)
     except (KeyError, AttributeError, IndexError, StopIteration) as error:
         there = ", ".join(map(str, table.columns[:8]))
         raise ResultsError(f"{source} is not the table of this figure: it has {there}") from error
+    return table
