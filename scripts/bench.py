@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from mpmtl.cli import conf_dir
-from mpmtl.config import build, register_schema
 from mpmtl.errors import InputError
-from mpmtl.tuning import prepare
+from mpmtl.experiments.cli import conf_dir
+from mpmtl.experiments.config import build, register_schema
+from mpmtl.experiments.tuning import prepare
 
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
 MORE = {"fl": [("method.rounds=2",), ("method.rounds=3",)]}  # fl alone has one round here

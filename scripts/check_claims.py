@@ -6,9 +6,9 @@ Writes claims.csv into the folder, and with --docs the page docs/claims.md.
 import argparse
 from pathlib import Path
 
-from mpmtl.claims import as_markdown, check_all
 from mpmtl.errors import exit_in_one_line
-from mpmtl.results import write_atomic
+from mpmtl.experiments.store import write_atomic
+from mpmtl.paper.claims import as_markdown, check_all
 
 
 def main():

@@ -1,6 +1,6 @@
 """Draw Fig. 4: python scripts/plot_budget_allocation.py convex|strong [--results results]."""
 
-from mpmtl.figures.command import main
+from mpmtl.paper.figures.command import main
 
 if __name__ == "__main__":
     main(

@@ -1,6 +1,6 @@
 """Draw accuracy over epsilon: python scripts/plot_privacy_accuracy.py low_rank [--results R]."""
 
-from mpmtl.figures.command import main
+from mpmtl.paper.figures.command import main
 
 if __name__ == "__main__":
     main(

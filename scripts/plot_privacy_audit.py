@@ -3,7 +3,7 @@
 Reads every audit below the results folder (make them with mpmtl-audit experiment=privacy_audit).
 """
 
-from mpmtl.figures.command import main
+from mpmtl.paper.figures.command import main
 
 if __name__ == "__main__":
     main(__doc__, "privacy_audit")

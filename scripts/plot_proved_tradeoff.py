@@ -4,7 +4,7 @@ Prints mean and sd, the share of the gap between separate tasks and the best met
 that is recovered, and a paired test against a reference method; draws accuracy over epsilon.
 """
 
-from mpmtl.figures.command import main
+from mpmtl.paper.figures.command import main
 
 
 def show_table(table):

@@ -1,6 +1,6 @@
 """Draw Fig. S1 or S2: python scripts/plot_training_percentage.py school|lsoa2."""
 
-from mpmtl.figures.command import main
+from mpmtl.paper.figures.command import main
 
 if __name__ == "__main__":
     main(

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.catalogue import kind_of
-from mpmtl.figures.command import redraw
+from mpmtl.paper.figures.catalogue import kind_of
+from mpmtl.paper.figures.command import redraw
 
 
 def main():

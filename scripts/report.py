@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from mpmtl.errors import exit_in_one_line
-from mpmtl.report import page
-from mpmtl.results import write_atomic
+from mpmtl.experiments.store import write_atomic
+from mpmtl.paper.report import page
 
 
 def main():

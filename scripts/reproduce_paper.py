@@ -10,7 +10,7 @@ import sys
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[name] = "1"
 
-from mpmtl.reproduce import plan, reproduce
+from mpmtl.paper.reproduce import plan, reproduce
 
 
 def main():

@@ -7,7 +7,7 @@ and the bounds at the experiments' sizes; writes the optima to <results>/utility
 import argparse
 from pathlib import Path
 
-from mpmtl.utility import claim_3, optima, sizes, table_2
+from mpmtl.paper.utility import claim_3, optima, sizes, table_2
 
 
 def main():

@@ -58,7 +58,7 @@ def make_run(*overrides, tiny=True):
     """A `Run` composed as the command line does it."""
     from hydra import compose, initialize_config_dir
 
-    from mpmtl.config import build, register_schema
+    from mpmtl.experiments.config import build, register_schema
 
     register_schema()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
@@ -67,7 +67,7 @@ def make_run(*overrides, tiny=True):
 
 def run_all(path, n_replicates, *runs):
     """Carry out runs, each a tuple of overrides, in a results folder; returns the folder."""
-    from mpmtl.runner import execute
+    from mpmtl.experiments.runner import execute
 
     for words in runs:
         run = make_run(*words, f"n_replicates={n_replicates}", f"results_dir={path}")

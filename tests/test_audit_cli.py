@@ -13,11 +13,11 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from test_cli import is_refused, mpmtl_run
 
-from mpmtl.auditing.run import build_audit, execute_audit
-from mpmtl.config import AuditSchema, register_schema
 from mpmtl.errors import InputError
-from mpmtl.figures.privacy_audit import collect
-from mpmtl.figures.style import figure
+from mpmtl.experiments.audit import build_audit, execute_audit
+from mpmtl.experiments.config import AuditSchema, register_schema
+from mpmtl.paper.figures.privacy_audit import collect
+from mpmtl.paper.figures.style import figure
 
 MPMTL_AUDIT = str(Path(sys.executable).parent / "mpmtl-audit")
 QUICK = ("samples=400", "attack=[support,likelihood]")

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from conftest import ROOT, run_all
 
-from mpmtl.claims import (
+from mpmtl.errors import ResultsError
+from mpmtl.paper.claims import (
     CLAIMS,
     FAILS,
     HOLDS,
@@ -21,7 +22,6 @@ from mpmtl.claims import (
     check_all,
     judge,
 )
-from mpmtl.errors import ResultsError
 
 
 @pytest.fixture(scope="module")

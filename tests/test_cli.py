@@ -12,7 +12,7 @@ import pytest
 from conftest import MPMTL_RUN, ROOT, TABLES, TINY, mpmtl_run
 from hydra import compose, initialize_config_dir
 
-from mpmtl.config import build, register_schema
+from mpmtl.experiments.config import build, register_schema
 
 
 def is_refused(done, message):
@@ -378,7 +378,7 @@ def test_works_from_a_wheel_in_another_directory(tmp_path):
         timeout=300,
     )
     assert (target / "mpmtl" / "conf" / "hydra" / "help" / "mpmtl.yaml").is_file()
-    script = "import mpmtl.cli as c; print(c.__file__); c.main()"
+    script = "import mpmtl.experiments.cli as c; print(c.__file__); c.main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "method=gs", *TINY],
         cwd=tmp_path,

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from mpmtl.comparison import compare, gap_recovered, read_replicates
 from mpmtl.errors import InputError
-from mpmtl.figures.proved_tradeoff import draw
+from mpmtl.paper.comparison import compare, gap_recovered, read_replicates
+from mpmtl.paper.figures.proved_tradeoff import draw
 
 
 def rows(method, epsilon, values, stl, metric="nmse"):

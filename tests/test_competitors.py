@@ -11,6 +11,8 @@ from scipy import stats
 from mpmtl import Gaussian, NoNoise, Wishart
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import SquaredLoss, datafit_for, squared_loss
+from mpmtl.experiments.runner import run_replicate
+from mpmtl.experiments.terminal import plan_line
 from mpmtl.methods import (
     NO_BUDGET,
     Average,
@@ -32,10 +34,8 @@ from mpmtl.methods.relationship import JITTER, Relation, TaskSolver, sweep
 from mpmtl.methods.representation import representation_gradient, start_space
 from mpmtl.penalties import L1, L12, SquaredFrobenius, SquaredTraceNorm, TraceNorm
 from mpmtl.privacy.mechanisms import OutputPerturbation
-from mpmtl.runner import run_replicate
 from mpmtl.solvers.proximal import clip_norms
 from mpmtl.solvers.single_task import ridge_path
-from mpmtl.terminal import plan_line
 
 FREE = Budget(NoNoise(), 1.0, 1e-3)
 

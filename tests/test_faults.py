@@ -15,7 +15,7 @@ import pytest
 from conftest import MPMTL_RUN, TINY, make_run, mpmtl_run
 
 from mpmtl import results
-from mpmtl.runner import execute
+from mpmtl.experiments.runner import execute
 
 ARGUMENTS = ["method=lr", "epsilon=0.1", *TINY[:-1], "save_models=true"]
 FOLDER = "low_rank/lr/wishart/eps-0.1"

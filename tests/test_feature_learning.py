@@ -10,12 +10,12 @@ from mpmtl.data import GroupSparse, LowRank, MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
 from mpmtl.estimators import PrivateFeatureLearner
+from mpmtl.experiments.runner import run_replicate
 from mpmtl.methods import Budget, FeatureLearning
 from mpmtl.methods.feature_learning import GAMMA, Moments, own_models, vote, vote_probabilities
 from mpmtl.metrics import evaluate
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
 from mpmtl.privacy.statements import PrivacyCaveat
-from mpmtl.runner import run_replicate
 from mpmtl.solvers.gaussian_prior import Path, rows_at
 from mpmtl.solvers.noisy_covariance import (
     Prior,

@@ -11,13 +11,13 @@ import pytest
 from conftest import ROOT, make_run, mpmtl_run, run_all
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures import (
+from mpmtl.experiments.reader import accuracy, read_table
+from mpmtl.experiments.runner import execute
+from mpmtl.paper.figures import (
     matrices,
     privacy_accuracy,
 )
-from mpmtl.figures.catalogue import KINDS, make
-from mpmtl.figures.tables import accuracy, read_table
-from mpmtl.runner import execute
+from mpmtl.paper.figures.catalogue import KINDS, make
 
 
 @pytest.fixture(scope="module")

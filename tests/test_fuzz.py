@@ -25,7 +25,7 @@ from scipy.io import savemat
 from mpmtl import cli
 from mpmtl.data import MultiTaskData, Table, files
 from mpmtl.errors import InputError
-from mpmtl.runner import run_replicate
+from mpmtl.experiments.runner import run_replicate
 
 METHODS = sorted(path.stem for path in (ROOT / "conf/method").glob("*.yaml"))
 QUICK = settings(

@@ -8,8 +8,8 @@ import pytest
 from conftest import make_run, ragged_data
 
 from mpmtl import results as module
-from mpmtl.results import kept_arrays
-from mpmtl.runner import keep_separate_tasks, run_replicate
+from mpmtl.experiments.runner import keep_separate_tasks, run_replicate
+from mpmtl.experiments.store import kept_arrays
 
 ARRAYS = [np.arange(6.0).reshape(2, 3), np.zeros((0, 2, 3))]
 

@@ -9,11 +9,11 @@ from conftest import make_run, ragged_data
 
 from mpmtl import Gaussian, Laplace, NoNoise, TwoSidedWishart, Wishart, wishart_delta
 from mpmtl.datafits import datafit_for
+from mpmtl.experiments.tuning import cross_validate, edges, prepare
 from mpmtl.methods import NO_BUDGET, Budget, Candidate, Proximal, Scales, SingleTask, theory_rate
 from mpmtl.penalties import penalty_named
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
-from mpmtl.tuning import cross_validate, edges, prepare
 
 PRIVATE = [
     (Proximal("lr", "trace", private=True), mech)

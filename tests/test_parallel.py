@@ -8,8 +8,8 @@ import pytest
 from conftest import ROOT, TINY, make_run, mpmtl_run, tables
 
 from mpmtl.errors import InputError, ResultsError
-from mpmtl.parallel import Dask, Local, WorkerDied
-from mpmtl.runner import _on_worker
+from mpmtl.experiments.parallel import Dask, Local, WorkerDied
+from mpmtl.experiments.runner import _on_worker
 
 SWEEP = ("-m", "method=lr,mtl_lr", "epsilon=0.1,1", *TINY)
 FOLDERS = ("lr/wishart/eps-0.1", "lr/wishart/eps-1", "mtl_lr/none/eps-inf")

@@ -11,10 +11,10 @@ import pytest
 from conftest import ROOT, make_run, ragged_data
 
 from mpmtl.datafits import datafit_for
+from mpmtl.experiments.tuning import prepare
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import sphere_noise
-from mpmtl.tuning import prepare
 
 TUNING = (
     *("tuning.n_rounds=[1,4,7]", "tuning.path_rounds=[3,9]", "tuning.ridge=[1e-2,1e-1]"),

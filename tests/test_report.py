@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT, make_run
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures import privacy_accuracy
-from mpmtl.report import page
-from mpmtl.runner import execute
+from mpmtl.experiments.runner import execute
+from mpmtl.paper.figures import privacy_accuracy
+from mpmtl.paper.report import page
 
 VOID = {"meta", "img", "br", "link"}
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from conftest import ROOT, mpmtl_run
 
-from mpmtl.figures.catalogue import KINDS
-from mpmtl.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
-from mpmtl.results import RunFolder
-from mpmtl.runner import execute
+from mpmtl.experiments.runner import execute
+from mpmtl.experiments.store import RunFolder
+from mpmtl.paper.figures.catalogue import KINDS
+from mpmtl.paper.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
 
 EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
 
@@ -119,7 +119,7 @@ def test_a_stop_keeps_the_times_of_the_figures_before_it(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return execute(run, **options)
 
-    monkeypatch.setattr("mpmtl.reproduce.execute", stopped)
+    monkeypatch.setattr("mpmtl.paper.reproduce.execute", stopped)
     with pytest.raises(KeyboardInterrupt):
         reproduce("smoke", [EXAMPLE, second])
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
@@ -135,7 +135,7 @@ def test_a_failure_is_told_and_the_next_figure_is_made(tmp_path, monkeypatch, ca
     shown = capsys.readouterr()
     assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in shown.err
     assert "model_leakage.png" in shown.out
-    monkeypatch.setattr("mpmtl.reproduce.execute", lambda run, **options: 1 / 0)
+    monkeypatch.setattr("mpmtl.paper.reproduce.execute", lambda run, **options: 1 / 0)
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]

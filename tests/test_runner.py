@@ -11,8 +11,8 @@ from filelock import FileLock
 
 from mpmtl import results, runner
 from mpmtl.errors import ResultsError
-from mpmtl.results import RunFolder
-from mpmtl.runner import execute, run_replicate
+from mpmtl.experiments.runner import execute, run_replicate
+from mpmtl.experiments.store import RunFolder
 
 
 def run_here(tmp_path, *overrides):

@@ -10,8 +10,8 @@ from conftest import make_run, mpmtl_run
 from mpmtl.data import Table
 from mpmtl.data.table import Column, Encoder
 from mpmtl.errors import InputError
-from mpmtl.predict import read_model
-from mpmtl.runner import execute, run_replicate
+from mpmtl.experiments.predict import read_model
+from mpmtl.experiments.runner import execute, run_replicate
 
 
 def frame_of(rng, m=6, low=8, high=20):

@@ -7,8 +7,8 @@ import pytest
 from conftest import make_run
 
 from mpmtl.errors import InputError
+from mpmtl.experiments.tuning import cross_validate, prepare
 from mpmtl.streams import stream
-from mpmtl.tuning import cross_validate, prepare
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpmtl import InputError, composition_bound
 from mpmtl.methods import theory_rate
-from mpmtl.utility import (
+from mpmtl.paper.utility import (
     ConvexBound,
     StrongBound,
     accumulated_error,

@@ -11,12 +11,12 @@ from mpmtl.auditing.subjects import FitView, Inputs, neighbours, subjects_of
 from mpmtl.data.synthetic import LowRank
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.tuning import Tuning
 from mpmtl.methods import Budget, Proximal, Scales
 from mpmtl.privacy.mechanisms import Mechanism, check_view
 from mpmtl.privacy.statements import PrivacyStatement
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
-from mpmtl.tuning import Tuning
 
 #: Attacks by the word that asks for them.
 ATTACKS = {

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from mpmtl.errors import ResultsError, exit_in_one_line
-from mpmtl.figures.catalogue import KINDS, make
-from mpmtl.figures.tables import read_table
+from mpmtl.experiments.reader import read_table
+from mpmtl.paper.figures.catalogue import KINDS, make
 
 
 def main(doc, name, show=None, **options):

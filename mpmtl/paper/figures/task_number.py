@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import figure, legend_below, legend_words, line_with_bars
-from mpmtl.figures.tables import accuracy, summary
+from mpmtl.experiments.reader import accuracy, summary
+from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars
 
 
 def collect(results):

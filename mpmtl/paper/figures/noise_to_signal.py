@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import COLOURS, figure, legend_below, legend_words, line_with_band
-from mpmtl.figures.tables import run_table, summary
+from mpmtl.experiments.reader import run_table, summary
+from mpmtl.paper.figures.style import COLOURS, figure, legend_below, legend_words, line_with_band
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
 

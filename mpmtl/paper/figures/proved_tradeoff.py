@@ -4,15 +4,21 @@ from pathlib import Path
 
 import numpy as np
 
-from mpmtl.comparison import compare, read_replicates
-from mpmtl.figures.style import budget_axis, figure, legend_below, legend_words, line_with_band
-from mpmtl.figures.tables import read_manifest, status_of
+from mpmtl.experiments.reader import read_manifest, status_of
+from mpmtl.paper.comparison import compare, read_replicates
+from mpmtl.paper.figures.style import (
+    budget_axis,
+    figure,
+    legend_below,
+    legend_words,
+    line_with_band,
+)
 
 NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
 
 
 def collect(results, reference="fl"):
-    """`mpmtl.comparison.compare` with the status (claimed, proved, none) of every run.
+    """`mpmtl.paper.comparison.compare` with the status (claimed, proved, none) of every run.
 
     Of the runs of experiment=proved_tradeoff if there are any below `results`, else of all.
     """

@@ -11,9 +11,9 @@ import pandas as pd
 from scipy.stats import t as student
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.noise_to_signal import PAPER_DP_MTRL, log_ratio
-from mpmtl.figures.tables import main_metric, read_manifest, read_table, run_table, runs_below
-from mpmtl.utility import ConvexBound, noise_level
+from mpmtl.experiments.reader import main_metric, read_manifest, read_table, run_table, runs_below
+from mpmtl.paper.figures.noise_to_signal import PAPER_DP_MTRL, log_ratio
+from mpmtl.paper.utility import ConvexBound, noise_level
 
 LEVEL = 0.95  # of all intervals of a claim together (Bonferroni)
 RIVALS = 1.1  # an error at most a tenth larger counts as "rivals"

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.privacy_accuracy import BASELINES, METRICS
-from mpmtl.figures.style import COLUMN, figure, legend_below, legend_words, line_with_bars
-from mpmtl.figures.tables import accuracy, summary
+from mpmtl.experiments.reader import accuracy, summary
+from mpmtl.paper.figures.privacy_accuracy import BASELINES, METRICS
+from mpmtl.paper.figures.style import COLUMN, figure, legend_below, legend_words, line_with_bars
 
 
 def collect(results, dataset):

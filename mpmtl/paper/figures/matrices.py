@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.data import LeakageExample, LowRank
-from mpmtl.figures.style import COLUMN, figure
-from mpmtl.figures.tables import recorded_dataset, run_table, saved_models
+from mpmtl.experiments.reader import recorded_dataset, run_table, saved_models
+from mpmtl.paper.figures.style import COLUMN, figure
 
 COLOURMAP = "PuOr"  # readable for the colour-blind, white at zero
 DECIMALS = 4  # of entries in [-1, 1]: finer than a colour shows, and a third of the bytes

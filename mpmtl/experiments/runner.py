@@ -10,13 +10,10 @@ import numpy as np
 from tqdm import tqdm
 
 from mpmtl.errors import ResultsError
-from mpmtl.methods import FitLog
-from mpmtl.metrics import evaluate
-from mpmtl.parallel import WorkerDied
-from mpmtl.predict import task_models
-from mpmtl.results import RunFolder, code_version, kept_arrays
-from mpmtl.streams import stream
-from mpmtl.terminal import (
+from mpmtl.experiments.parallel import WorkerDied
+from mpmtl.experiments.predict import task_models
+from mpmtl.experiments.store import RunFolder, code_version, kept_arrays
+from mpmtl.experiments.terminal import (
     card,
     forecast_line,
     note_line,
@@ -24,7 +21,10 @@ from mpmtl.terminal import (
     summary_row,
     worst_statement,
 )
-from mpmtl.tuning import cross_validate, edges, prepare
+from mpmtl.experiments.tuning import cross_validate, edges, prepare
+from mpmtl.methods import FitLog
+from mpmtl.metrics import evaluate
+from mpmtl.streams import stream
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
 

@@ -21,7 +21,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mpmtl.config import (
+from mpmtl.errors import InputError, ResultsError
+from mpmtl.experiments.config import (
     AuditSchema,
     Schema,
     build,
@@ -29,12 +30,11 @@ from mpmtl.config import (
     register_schema,
     unknown_choice,
 )
-from mpmtl.errors import InputError, ResultsError
-from mpmtl.results import write_atomic
-from mpmtl.runner import execute
-from mpmtl.terminal import sweep_table
+from mpmtl.experiments.runner import execute
+from mpmtl.experiments.store import write_atomic
+from mpmtl.experiments.terminal import sweep_table
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def conf_dir():
@@ -188,6 +188,6 @@ def main():
 
 def audit_main():
     """Entry point of `mpmtl-audit`."""
-    from mpmtl.auditing.run import build_audit, execute_audit
+    from mpmtl.experiments.audit import build_audit, execute_audit
 
     command("audit", AuditSchema, build_audit, execute_audit, "an audit starts again from its seed")

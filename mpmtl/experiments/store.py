@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from mpmtl.errors import ResultsError
 from mpmtl.methods import Candidate
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = [f.name for f in fields(Candidate)]
 COLUMNS = {
     "replicates": [

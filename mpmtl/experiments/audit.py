@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl.auditing.audit import default_method, run_audit, sample_counts, subjects_for
-from mpmtl.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.errors import require
-from mpmtl.figures.privacy_audit import draw_profile
-from mpmtl.results import RunFolder
-from mpmtl.terminal import card_text, caveat_lines, pair_words
+from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
+from mpmtl.experiments.store import RunFolder
+from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
+from mpmtl.paper.figures.privacy_audit import draw_profile
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
 #: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mpmtl.figures.style import figure, legend_below, legend_words, line_with_band
-from mpmtl.figures.tables import run_table, summary
+from mpmtl.experiments.reader import run_table, summary
+from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_band
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
 

@@ -15,16 +15,16 @@ from joblib import cpu_count
 from omegaconf import OmegaConf
 
 from mpmtl.auditing.audit import run_audit, sample_counts, subjects_for
-from mpmtl.auditing.run import build_audit, execute_audit
-from mpmtl.cli import conf_dir
-from mpmtl.config import build, register_schema
 from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import InputError, ResultsError
-from mpmtl.figures.catalogue import make
-from mpmtl.results import write_atomic
-from mpmtl.runner import execute
-from mpmtl.terminal import duration, sweep_table
-from mpmtl.tuning import prepare
+from mpmtl.experiments.audit import build_audit, execute_audit
+from mpmtl.experiments.cli import conf_dir
+from mpmtl.experiments.config import build, register_schema
+from mpmtl.experiments.runner import execute
+from mpmtl.experiments.store import write_atomic
+from mpmtl.experiments.terminal import duration, sweep_table
+from mpmtl.experiments.tuning import prepare
+from mpmtl.paper.figures.catalogue import make
 
 MOST = 16  # candidates that are timed for a forecast
 

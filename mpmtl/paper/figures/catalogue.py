@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mpmtl.figures import (
+from mpmtl.paper.figures import (
     budget_allocation,
     matrices,
     noise_to_signal,

@@ -5,8 +5,15 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import COLUMN, budget_axis, figure, legend_words, line_with_band, look
-from mpmtl.figures.tables import accuracy, stl_level, summary
+from mpmtl.experiments.reader import accuracy, stl_level, summary
+from mpmtl.paper.figures.style import (
+    COLUMN,
+    budget_axis,
+    figure,
+    legend_words,
+    line_with_band,
+    look,
+)
 
 METRICS = {
     "nmse": "nMSE on test samples",

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.figures.style import (
+from mpmtl.experiments.reader import read_manifest
+from mpmtl.experiments.terminal import pair_words
+from mpmtl.paper.figures.style import (
     COLOURS,
     MARKERS,
     budget_axis,
@@ -15,8 +17,6 @@ from mpmtl.figures.style import (
     legend_words,
     look,
 )
-from mpmtl.figures.tables import read_manifest
-from mpmtl.terminal import pair_words
 
 
 def draw_profile(found, title, path):

@@ -1,0 +1,1 @@
+"""Experiments: configs, runs, tuning, results folders and the terminal."""

@@ -1,0 +1,1 @@
+"""The paper: its figures, its statements, and what is measured of them."""
