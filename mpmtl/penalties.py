@@ -27,7 +27,7 @@ def _root(eigenvalues, negative):
 
 @dataclass(frozen=True)
 class TraceNorm:
-    r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; shows the full covariance (`lr`)."""
+    r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; needs the full covariance (`lr`)."""
 
     name: ClassVar[str] = "trace"
     view: ClassVar[str] = "full"
@@ -100,7 +100,7 @@ class SquaredTraceNorm:
 
 @dataclass(frozen=True)
 class GroupL1:
-    r"""l2,1 norm: sum over features of the norm over tasks; shows only the diagonal (`gs`)."""
+    r"""l2,1 norm: sum over features of the norm over tasks; needs only the diagonal (`gs`)."""
 
     name: ClassVar[str] = "l21"
     view: ClassVar[str] = "diagonal"
