@@ -27,6 +27,7 @@ class Relation:
 
     @classmethod
     def start(cls, B, m):
+        """Omega = I/m for a batch of B."""
         return cls(np.zeros((B, m, 1)), np.zeros((B, 1)), 1 / m)
 
     @classmethod
@@ -72,7 +73,7 @@ class TaskSolver:
 
 
 def sweep(solver, W, relation, lam1, lam2, perturb):
-    r"""One Gauss-Seidel pass over the tasks, in place.
+    r"""One Gauss-Seidel pass over the tasks; W is changed.
 
     .. math:: w_i = \Bigl[\frac2{n_i} X_i'X_i + (\lambda_1 + \lambda_2 \Omega^{-1}_{ii}) I
         \Bigr]^{-1} \Bigl[\frac2{n_i} X_i'y_i - \lambda_2 \sum_{j \ne i} \Omega^{-1}_{ij} w_j
@@ -87,7 +88,7 @@ def sweep(solver, W, relation, lam1, lam2, perturb):
         lambda_2 Omega^-1_ii.
     """
     diagonal = relation.diagonal
-    H = np.matmul(relation.V.swapaxes(1, 2), W)  # V'W, kept up to date
+    H = np.matmul(relation.V.swapaxes(1, 2), W)  # V'W, updated below
     for i in range(W.shape[1]):
         v, old = relation.V[:, i], W[:, i]
         whole = (old - np.matmul((relation.D * v)[:, None], H)[:, 0]) / relation.c
