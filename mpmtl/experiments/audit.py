@@ -6,11 +6,18 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from mpmtl.auditing.audit import default_method, run_audit, sample_counts, subjects_for
+from mpmtl.auditing.audit import (
+    AuditSettings,
+    default_method,
+    run_audit,
+    sample_counts,
+    subjects_for,
+)
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
+from mpmtl.methods import Budget
 from mpmtl.paper.figures.privacy_audit import draw_profile
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
@@ -114,22 +121,20 @@ def execute_audit(run, out=None, explained=(), wait=False):
             found = folder.records[0]["audit"]
         else:
             data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
-            subjects, statement = subjects_for(
-                run.mechanism,
-                run.epsilon,
-                run.delta,
-                run.method,
-                data,
-                n_rounds=run.rounds,
-                lam=run.lam,
-                density=run.density,
-                seed=run.seed,
+            settings = AuditSettings(
+                run.rounds,
+                run.lam,
+                run.density,
+                run.samples,
+                run.confidence,
+                run.attack,
+                run.seed,
             )
-            counts = sample_counts(subjects, run.attack, run.samples)
+            budget = Budget(run.mechanism, run.epsilon, run.delta)
+            subjects, statement = subjects_for(budget, run.method, data, settings)
+            counts = sample_counts(subjects, settings)
             print(plan_line(run, counts), file=out, flush=True)
-            found = run_audit(
-                subjects, statement, run.samples, run.confidence, run.attack, run.seed, True
-            ).as_dict()
+            found = run_audit(subjects, statement, settings, progress=True).as_dict()
             folder.append({"replicate": 0, "audit": found})
         folder.write_manifest(
             "complete", privacy=found["privacy"], verdicts=found["verdicts"], seed=run.seed
