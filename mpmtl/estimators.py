@@ -11,7 +11,7 @@ from mpmtl.errors import require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import Gaussian, Mechanism, check_view
+from mpmtl.privacy.mechanisms import Gaussian, Mechanism
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
@@ -164,7 +164,6 @@ class PrivateMultiTaskLearner(_Learner):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
         rng = np.random.default_rng() if rng is None else rng
         method = Proximal("private", self.penalty, private=True, clip=self.clip)
-        check_view(self.mechanism, method.view)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
         candidate = ProximalCandidate(
             self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
@@ -214,7 +213,6 @@ class PrivateFeatureLearner(_Learner):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
         rng = np.random.default_rng() if rng is None else rng
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
-        check_view(self.mechanism, method.view)
         budget = Budget(self.mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y)
         self.privacy_ = method.statement(None, budget, datafit)
