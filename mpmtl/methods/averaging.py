@@ -9,7 +9,7 @@ from mpmtl.datafits import LogisticLoss
 from mpmtl.methods.base import Candidate, Method, above_zero, one_of, public_or_data
 from mpmtl.methods.group_privacy import group_claim, instance_budget, public_sizes
 from mpmtl.privacy.mechanisms import Laplace, OutputPerturbation
-from mpmtl.privacy.releases import Budget, vector_sum
+from mpmtl.privacy.releases import vector_sum
 from mpmtl.privacy.statements import NO_PROTECTION, RELATION_OF_KNOWN_SIZE
 from mpmtl.solvers.single_task import ridge_path
 
@@ -88,7 +88,7 @@ class Average(Method):
 
     def _inner(self, budget):
         noise = Laplace() if self.noise == "laplace" else OutputPerturbation()
-        return Budget(noise, budget.epsilon, 0.0)
+        return replace(budget, mechanism=noise, delta=0.0)
 
     def spent(self, datafit, budget):
         r"""eps_b for which the published noise is that of the gate.
@@ -111,9 +111,9 @@ class Average(Method):
         m, d = datafit.shape
         spent = self.spent(datafit, budget)
         if not isinstance(datafit, LogisticLoss):
-            return group_claim(budget, ("unbounded-loss", *self.caveats))
+            return group_claim(budget, 0.0, ("unbounded-loss", *self.caveats))
         if spent > budget.epsilon:
-            return group_claim(budget, self.caveats)
+            return group_claim(budget, 0.0, self.caveats)
         inner = self._inner(budget)
         block = inner.statement(
             inner.planned(vector_sum(d), [spent]),

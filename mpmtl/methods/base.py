@@ -96,6 +96,7 @@ class Method(ABC):
       grid has its default;
     - ``loss_average`` : None (squared loss no, logistic loss yes), true or false;
     - ``separate`` : bool, whether tasks never see each other;
+    - ``uses_start`` : bool, whether the separate models W0 are more than a yardstick;
     - ``eta`` : "public" if steps, units and starting penalties come from public bounds on the rows
       instead of all tasks' data;
     - ``gates(candidate, budget, datafit)``: everything that crosses in a fit, as planned gates;
@@ -107,6 +108,7 @@ class Method(ABC):
     settings: ClassVar[dict] = {}
     loss_average: ClassVar[None] = None
     separate: ClassVar[bool] = False
+    uses_start: ClassVar[bool] = False
     _parts: ClassVar[tuple] = ("name", "private", "view", "candidates", "fit", "statement")
 
     def __init_subclass__(cls, **kwargs):

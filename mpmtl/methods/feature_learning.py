@@ -10,7 +10,7 @@ from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.clipping import bounded, directions
-from mpmtl.privacy.releases import covariance, vote_probabilities
+from mpmtl.privacy.releases import covariance
 from mpmtl.privacy.statements import SEPARATE, PrivacyStatement
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
@@ -94,6 +94,11 @@ class FeatureLearning(Method):
         """All but the shared choice is a task's own, or computed from releases."""
         return self.tuning != "shared"
 
+    @property
+    def uses_start(self):
+        """Its penalties are where the shared choice looks for a logistic loss."""
+        return self.tuning == "shared"
+
     def release(self, d):
         """What a round releases: the second moment of the u_i, and with it their sum."""
         return covariance(d + (self.affine > 0))
@@ -163,7 +168,9 @@ class FeatureLearning(Method):
             log_evidence, models = np.stack(log_evidence), np.stack(models)
             if self.tuning == "votes" and t == len(budgets):
                 (epsilon,) = (np.inf,) if budget.free else self.votes(budget)
-                chosen = vote(log_evidence, epsilon, rng)
+                scores, log_base = vote_scores(log_evidence)
+                k = budget.choose(scores, log_base, epsilon, rng)
+                chosen = np.array([k]) if k < len(candidates) else np.arange(len(candidates))
                 log_evidence, models = log_evidence[chosen], models[chosen]
             W, shown = by_evidence(log_evidence, models)
         return W
@@ -241,18 +248,13 @@ def vote_scores(log_evidence):
     """A task's score in [0, 1] for each prior, and last for the average over all, (P + 1, m).
 
     Its log evidence over that of the first prior (separate tasks), clipped to [-b, b] and scaled.
+    With them the logs of the base weights, which favour the average and are public.
     """
     by_prior = logsumexp(log_evidence, axis=1)
-    by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(len(by_prior))])
-    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2
-
-
-def vote(log_evidence, epsilon, rng):
-    """Indices of the priors that all tasks use: one, or all for an average by each task."""
-    P = len(log_evidence)
+    P = len(by_prior)
+    by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
     log_base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
-    k = int(rng.choice(P + 1, p=vote_probabilities(vote_scores(log_evidence), log_base, epsilon)))
-    return np.arange(P) if k == P else np.array([k])
+    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2, log_base
 
 
 class Moments:

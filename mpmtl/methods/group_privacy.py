@@ -34,11 +34,12 @@ def instance_budget(budget, datafit):
     return replace(budget, epsilon=budget.epsilon / n, delta=delta)
 
 
-def group_claim(budget, caveats):
+def group_claim(budget, delta, caveats):
     """What the literature claims for a task by group privacy; nothing of it is proved here."""
     if budget.free:
         return NO_PROTECTION
-    claimed = Guarantee(budget.epsilon, budget.delta, "Propositions 2 and 3 of the paper")
+    basis = "Propositions 2 and 3 of the paper (group privacy)"
+    claimed = Guarantee(budget.epsilon, delta, basis)
     return PrivacyStatement(
         budget.mechanism.name, claimed, None, caveats, relation=RELATION_OF_KNOWN_SIZE
     )

@@ -145,6 +145,11 @@ class Proximal(Method):
         return ROUNDS_SETTINGS if self.private else PATH_SETTINGS
 
     @property
+    def uses_start(self):
+        """W^(0) is zero without noise, the separate models with it."""
+        return self.init != "zero"
+
+    @property
     def instance_epsilon(self):
         """Budget that protects a single sample, or None."""
         return (self.instance_protection or {}).get("epsilon")

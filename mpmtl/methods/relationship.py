@@ -208,7 +208,7 @@ class PrivateModels(Method):
         return instance_budget(budget, datafit).of_rounds(candidate)
 
     def statement(self, candidate, budget, datafit):
-        return group_claim(budget, ("data-dependent-lipschitz", *self.caveats))
+        return group_claim(budget, budget.delta, ("data-dependent-lipschitz", *self.caveats))
 
 
 @dataclass(frozen=True)
@@ -256,6 +256,7 @@ class PrivateRelations(Method):
     }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "relation"
+    uses_start: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()

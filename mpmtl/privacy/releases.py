@@ -261,6 +261,10 @@ class Budget:
         draws = [self.mechanism.draw(rng, release, size) for _ in range(n_rounds)]
         return Gate(release, self.mechanism, draws, log=log)
 
+    def choose(self, scores, log_base, epsilon, rng):
+        """Index of an option by `vote_probabilities`: what the tasks' votes release."""
+        return int(rng.choice(len(log_base), p=vote_probabilities(scores, log_base, epsilon)))
+
     def planned(self, release, budgets):
         """A gate without noise, for its cost alone."""
         check_kind(self.mechanism, release.kind)
