@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from mpmtl.errors import ResultsError
-from mpmtl.paper.figures.catalogue import kind_of
+from mpmtl.paper.catalogue import kind_of
 from mpmtl.paper.figures.command import redraw
 
 

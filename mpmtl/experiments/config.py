@@ -14,6 +14,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.pairs import register_pairs
 from mpmtl.methods import Budget
 from mpmtl.privacy.mechanisms import NoNoise, check_view
 
@@ -76,9 +77,10 @@ class AuditSchema:
 
 
 def register_schema():
-    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`."""
+    """Make the typed schemas, `schema` and `audit_schema`, and pairs known to Hydra."""
     ConfigStore.instance().store(name="schema", node=Schema)
     ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
+    register_pairs()
 
 
 @dataclass(frozen=True)

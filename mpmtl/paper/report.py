@@ -8,10 +8,9 @@ from pathlib import Path
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import main_metric, read_manifest, read_table, status_of
 from mpmtl.experiments.terminal import duration, pair_words
-from mpmtl.paper.figures.catalogue import KINDS, kind_of
+from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
 from mpmtl.paper.figures.privacy_audit import collect
-from mpmtl.paper.reproduce import FIGURES
 
 #: Mark and class of a verdict; the mark and the word say it without the colour.
 VERDICTS = {
