@@ -200,8 +200,8 @@ def card(run, measured, path, explained=()):
         (
             "confidence",
             f"{measured['confidence']:g} for each verdict; {counts} samples of each input choose "
-            f"the attack, as many others give the bound; seed {measured['seed']}. Not refuted is no "
-            "proof: another attack may do better",
+            "the attack, as many others give the bound; seed "
+            f"{measured['seed']}. Not refuted is no proof: another attack may do better",
         )
     )
     lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
