@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,10 +24,8 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from mpmtl.errors import ResultsError
-from mpmtl.methods import Candidate
 
 ROOT = Path(__file__).resolve().parents[1]
-SETTINGS = [f.name for f in fields(Candidate)]
 COLUMNS = {
     "replicates": [
         "dataset",
@@ -39,9 +36,8 @@ COLUMNS = {
         "replicate",
         "metric",
         "value",
-        *SETTINGS,
     ],
-    "cv": ["replicate", "candidate", *SETTINGS, "score", "chosen"],
+    "cv": ["replicate", "candidate", "score", "chosen"],
     "trace": ["replicate", "round", "eps_t", "mu_t", "noise_norm", "signal_norm"],
     "timing": ["replicate", "seconds"],
 }
@@ -337,4 +333,6 @@ class RunFolder:
         """Write the four tables from the first `n_replicates` replicates of the journal."""
         records = [self.records[r] for r in sorted(self.records) if r < n_replicates]
         for name, columns in COLUMNS.items():
-            self.write_table(name, [row for record in records for row in record[name]], columns)
+            rows = [row for record in records for row in record[name]]
+            own = dict.fromkeys(key for row in rows for key in row if key not in columns)
+            self.write_table(name, rows, [*columns, *own])
