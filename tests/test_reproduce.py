@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from conftest import ROOT, mpmtl_run
 
+from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import RunFolder
+from mpmtl.experiments.sweep import jobs
 from mpmtl.paper.catalogue import FIGURES, KINDS, Figure
 from mpmtl.paper.reproduce import jobs_of, plan, reproduce
 
@@ -38,6 +40,16 @@ def test_jobs_are_the_sweep_with_repeated_runs_once():
     assert len({run.folder for run in jobs_of(named("task_number"), "smoke")}) == 15
 
 
+def test_a_list_in_brackets_is_one_value_and_a_word_replaces_the_experiments_choices():
+    words = ["experiment=task_number", "scale=smoke", "dataset.used=20", "method=lr/gaussian,lr"]
+    runs = jobs("config", build, [*words, "method.grid.lam=[0.1,1],0.5", "tag=t"])
+    assert {(run.dataset.used, run.mechanism.name) for run in runs} == {
+        (20, "gaussian"),
+        (20, "wishart"),
+    }
+    assert {run.method.grid["lam"] for run in runs} == {(0.1, 1), (0.5,)}
+
+
 def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
     for figure in FIGURES:
         if figure.kind == "privacy_accuracy":
@@ -52,10 +64,9 @@ def test_a_scale_may_have_thinner_sweeps():
     assert len(runs) == 4 * (2 + 4 * 2)  # shares x (methods without noise + private x budgets)
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
-    assert {run.tuning.n_rounds for run in runs} == {(1, 10)}
-    assert {run.n_replicates for run in jobs_of(named("training_percentage_lsoa2"), "paper")} == {
-        100
-    }
+    assert {run.tuning.density for run in runs} == {"coarse"}
+    paper = jobs_of(named("training_percentage_lsoa2"), "paper")
+    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(100, "paper")}
     audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
         (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")
