@@ -69,7 +69,7 @@ def largest_eigenvalue(A):
     r"""max_i lambda_max(A_i) of small positive semi-definite matrices, shape (m, d, d).
 
     Eigenvalues are computed only where the bound lambda_max <= ||A_i||_{S8} (Schatten norm, two
-    squarings) is above the largest one found so far.
+    squarings) is above the largest one so far.
     """
     scale = float(np.trace(A, axis1=1, axis2=2).max()) or 1.0
     power = A / scale
@@ -210,7 +210,7 @@ DATAFITS = {"regression": SquaredLoss, "binary": LogisticLoss}
 def datafit_for(data, average=None):
     """Squared loss for regression (summed), logistic for binary targets (averaged).
 
-    `average` overrides the default (config key `method.loss_average`).
+    `average` overrides the default.
     """
     require(data.kind in DATAFITS, f"unknown kind of target {data.kind!r}")
     if average is None:

@@ -4,6 +4,7 @@ Models are rows: W has shape (..., m, d), the transpose of the paper's d x m mat
 of candidates is one contiguous array. Sigma = sum_i w_i w_i' has shape (..., d, d).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,9 +26,35 @@ def _root(eigenvalues, negative):
     return np.sqrt(np.maximum(eigenvalues, 0))
 
 
+class Penalty(ABC):
+    """A penalty of a batch of models.
+
+    Attributes
+    ----------
+    name : str
+    view : {"full", "diagonal"} or None
+        What of the covariance the proximal operator needs; None: the models themselves.
+    """
+
+    name: ClassVar[str]
+    view: ClassVar[str | None] = None
+
+    @abstractmethod
+    def value(self, W):
+        """Omega(W), shape (B,)."""
+
+    @abstractmethod
+    def prox(self, W, threshold):
+        """argmin_V 1/2 ||V - W||_F^2 + threshold Omega(V); threshold has shape (B,)."""
+
+    def dual_norm(self, G):
+        """max of <G, W> over Omega(W) <= 1, shape (B,), if Omega is a norm."""
+        raise NotImplementedError(f"the penalty {self.name} is no norm")
+
+
 @dataclass(frozen=True)
-class TraceNorm:
-    r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; shows the full covariance (`lr`)."""
+class TraceNorm(Penalty):
+    r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; needs the full covariance (`lr`)."""
 
     name: ClassVar[str] = "trace"
     view: ClassVar[str] = "full"
@@ -40,6 +67,7 @@ class TraceNorm:
         return np.linalg.svd(G, compute_uv=False).max(axis=-1)
 
     def covariance(self, W):
+        """Sigma = sum_i w_i w_i', shape (B, d, d)."""
         return np.matmul(W.swapaxes(-1, -2), W)
 
     def projection(self, Sigma, threshold, negative="abs"):
@@ -72,11 +100,10 @@ class TraceNorm:
 
 
 @dataclass(frozen=True)
-class SquaredTraceNorm:
+class SquaredTraceNorm(Penalty):
     r"""Half the squared trace norm, :math:`\tfrac12 \|W\|_*^2`: MTRL with the best Omega."""
 
     name: ClassVar[str] = "squared_trace"
-    view: ClassVar[None] = None
 
     def value(self, W):
         return 0.5 * TraceNorm().value(W) ** 2
@@ -99,8 +126,8 @@ class SquaredTraceNorm:
 
 
 @dataclass(frozen=True)
-class GroupL1:
-    r"""l2,1 norm: sum over features of the norm over tasks; shows only the diagonal (`gs`)."""
+class GroupL1(Penalty):
+    r"""l2,1 norm: sum over features of the norm over tasks; needs only the diagonal (`gs`)."""
 
     name: ClassVar[str] = "l21"
     view: ClassVar[str] = "diagonal"
@@ -121,6 +148,7 @@ class GroupL1:
         return _shrinkage(_root(Sigma, negative), threshold[:, None])
 
     def apply(self, W, M):
+        """M w_i for every task, M given by its diagonal, shape (B, d)."""
         return W * M[:, None, :]
 
     def prox(self, W, threshold):
@@ -128,11 +156,10 @@ class GroupL1:
 
 
 @dataclass(frozen=True)
-class L1:
+class L1(Penalty):
     """Entry-wise l1 norm: tasks stay separate (M = I), nothing is shared."""
 
     name: ClassVar[str] = "l1"
-    view: ClassVar[None] = None
 
     def value(self, W):
         return np.abs(W).sum(axis=(-2, -1))
@@ -145,11 +172,10 @@ class L1:
 
 
 @dataclass(frozen=True)
-class L12:
+class L12(Penalty):
     """Sum of the tasks' Euclidean norms, columnwise l2: a task's part is whole or zero."""
 
     name: ClassVar[str] = "l12"
-    view: ClassVar[None] = None
 
     def value(self, W):
         return np.sqrt((W**2).sum(axis=-1)).sum(axis=-1)
@@ -163,11 +189,10 @@ class L12:
 
 
 @dataclass(frozen=True)
-class SquaredFrobenius:
+class SquaredFrobenius(Penalty):
     """Squared Frobenius norm: a task's own part is shrunk and never zero."""
 
     name: ClassVar[str] = "frobenius"
-    view: ClassVar[None] = None
 
     def value(self, W):
         return (W**2).sum(axis=(-2, -1))
@@ -181,5 +206,6 @@ PENALTIES = {penalty.name: penalty for penalty in ALL}
 
 
 def penalty_named(name):
+    """The penalty of this name, a key of `PENALTIES`."""
     require(name in PENALTIES, f"unknown penalty {name!r}: choose one of {sorted(PENALTIES)}")
     return PENALTIES[name]

@@ -7,7 +7,14 @@ import pytest
 from scipy import integrate, stats
 
 from mpmtl import Gaussian, InputError, Laplace, TwoSidedWishart, Wishart, audit, gaussian_mu
-from mpmtl.auditing.audit import _others, candidate_of, inputs_from, run_audit, subjects_for
+from mpmtl.auditing.audit import (
+    AuditSettings,
+    _others,
+    candidate_of,
+    inputs_from,
+    run_audit,
+    subjects_for,
+)
 from mpmtl.auditing.bounds import Trial, delta_bound, lower_limit, search, upper_limit
 from mpmtl.auditing.subjects import ProximalView, Releases, SampleReleases, neighbours
 from mpmtl.methods import (
@@ -70,14 +77,16 @@ def exact_gaussian(delta, pairs=1, d=2):
     return Releases(Gaussian(), "full", scale, {"proved": Guarantee(1.0, delta, "exact")}, chosen)
 
 
+def run_on(subjects, statement=None, **settings):
+    return run_audit(subjects, statement, AuditSettings(**settings), profile=False)
+
+
 def test_type_one_error_of_an_exactly_calibrated_mechanism():
     """Four pairs, two directions and several attacks, all at the limit of the guarantee: 100 audits
     at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
     refuted = 0
     for seed in range(100):
-        found = run_audit(
-            [exact_gaussian(0.05, pairs=4)], None, 600, 0.99, "all", seed, profile=False
-        )
+        found = run_on([exact_gaussian(0.05, pairs=4)], samples=600, seed=seed)
         refuted += found.verdicts["proved"].refuted
     assert refuted <= stats.binom.ppf(0.999, 100, 0.01)
 
@@ -100,11 +109,11 @@ def test_choosing_and_measuring_on_the_same_samples_would_be_wrong(rng):
 
 def test_a_statistic_with_more_features_than_samples_does_not_hide_the_others():
     """It separates what it was fitted to perfectly, so it must not choose with the same samples."""
-    kept = {"claimed": Guarantee(1.0, DELTA, "false")}
+    claimed = {"claimed": Guarantee(1.0, DELTA, "false")}
     d = 19  # 190 features, a third of 200 samples to learn from
     pairs = {"zero / full": (np.zeros(d), np.eye(d)[0])}
-    subject = Releases(Wishart(), "full", np.array([0.5]), kept, pairs)
-    found = run_audit([subject], None, 400, 0.99, "all", 0, profile=False)
+    subject = Releases(Wishart(), "full", np.array([0.5]), claimed, pairs)
+    found = run_on([subject], samples=400)
     assert found.verdicts["claimed"].attack in ("support", "likelihood")
     assert found.verdicts["claimed"].refuted
 
@@ -158,12 +167,16 @@ def test_one_sided_noise_is_impossible_outside_its_support():
     assert list(np.isneginf(Wishart().log_density(entries, 2, "diagonal"))) == [True, False]
 
 
-@pytest.mark.parametrize("mech", [Wishart(), TwoSidedWishart(), Gaussian(), Laplace()])
-@pytest.mark.parametrize("view", ["full", "diagonal"])
+@pytest.mark.parametrize(
+    ("mech", "view"),
+    [
+        (mech, view)
+        for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Laplace(), OutputPerturbation())
+        for view in mech.views
+    ],
+)
 def test_batches_of_noise_are_distributed_like_single_draws(mech, view):
     """Two-sample Kolmogorov-Smirnov test of an entry and of the sum (error probability 1e-4)."""
-    if view not in mech.views:
-        return
     d, rng = 3, np.random.default_rng(8)
     batch = mech.draw(rng, d, view, (4000,))
     single = np.array([mech.draw(rng, d, view) for _ in range(4000)])
@@ -268,10 +281,15 @@ def quieter(mechanism, factor=0.5):
     return Quieter()
 
 
-def release_audit(mechanism, epsilon, samples, attack="all"):
-    subjects, statement = subjects_for(mechanism, epsilon, DELTA, None, _others(5, 10, 0))
-    release = [s for s in subjects if s.name == "release"]
-    return run_audit(release, statement, samples, 0.99, attack, 0, profile=False)
+def subjects_with(mechanism, method=None, epsilon=1.0):
+    budget = Budget(mechanism, epsilon, DELTA)
+    return subjects_for(budget, method, _others(5, 10, 0), AuditSettings())
+
+
+def release_audit(mechanism, epsilon, samples, attack="all", method=None):
+    subjects, statement = subjects_with(mechanism, method, epsilon)
+    (release,) = [s for s in subjects if s.name == "release"]
+    return release, run_on([release], statement, samples=samples, attack=attack)
 
 
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
@@ -284,7 +302,8 @@ def test_proved_mechanisms_are_not_refuted(mechanism):
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsilon):
-    assert verdicts(release_audit(mechanism, epsilon, 1_000_000)) == {"proved": "not refuted"}
+    _, found = release_audit(mechanism, epsilon, 1_000_000)
+    assert verdicts(found) == {"proved": "not refuted"}
 
 
 @pytest.mark.parametrize(
@@ -297,7 +316,7 @@ def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsi
 )
 def test_half_of_the_noise_is_refuted(mechanism, samples):
     """The audit has power: eps = 1, d = 5."""
-    found = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
+    _, found = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
     assert verdicts(found) == {"proved": "refuted"}
 
 
@@ -320,9 +339,8 @@ def test_methods_that_are_fitted_anew_each_time(name):
 
 def test_a_method_with_a_quarter_of_its_noise_is_refuted():
     """The fitted attacks have power."""
-    method = MeanRegularised("mr_mtl")
-    subjects, _ = subjects_for(quieter(Gaussian(), 0.25), 1.0, DELTA, method, _others(5, 10, 0))
-    found = run_audit(subjects, None, 1000, 0.99, "fitted", 0, profile=False)
+    subjects, _ = subjects_with(quieter(Gaussian(), 0.25), MeanRegularised("mr_mtl"))
+    found = run_on(subjects, samples=1000, attack="fitted")
     assert verdicts(found) == {"proved": "refuted"}
 
 
@@ -339,11 +357,8 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
     method = FeatureLearning("fl", tuning, affine, rounds=2)
     for factor, verdict in ((1, "not refuted"), (0.5, "refuted")):
         mechanism = quieter(Gaussian(), factor)
-        subjects, statement = subjects_for(mechanism, 1.0, DELTA, method, _others(5, 10, 0))
-        release = [s for s in subjects if s.name == "release"]
-        found = run_audit(release, statement, 40_000, 0.99, "likelihood", 0, profile=False)
+        release, found = release_audit(mechanism, 1.0, 40_000, "likelihood", method)
         assert verdicts(found) == {"proved": verdict}
-    (release,) = release
     moments = Moments(affine, 10, 5, Gaussian())
     for w, _ in release.pairs.values():
         u = moments.vectors(w[None])[0]
@@ -364,10 +379,10 @@ def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, 
 def test_the_corrected_density_is_tight_for_opposite_models():
     """For d = 1 the noise is Laplace of scale 2K/eps: at eps/2 delta is 1 - e^(-eps/4)."""
     candidate = candidate_of(LR, inputs_from(_others(1, 4, 0), LR), 1, 0.01)
-    kept = {"instance": Guarantee(0.5, 0.0, "half of it")}
+    half = {"instance": Guarantee(0.5, 0.0, "half of it")}
     pairs = {"opposite": (np.array([1.0]), np.array([-1.0]))}
-    subject = SampleReleases(candidate, 1.0, kept, pairs)
-    found = run_audit([subject], None, 100_000, 0.99, "likelihood", 0)
+    subject = SampleReleases(candidate, 1.0, half, pairs)
+    found = run_on([subject], samples=100_000, attack="likelihood")
     known = -np.expm1(-0.25)  # Laplace shifted by 2K: 1 - exp((0.5 - 1)/2)
     assert 0.95 * known < found.verdicts["instance"].measured < known
 
@@ -389,11 +404,11 @@ def test_extreme_settings_neither_fail_nor_refute_what_is_proved(options, method
         ({"attack": "guess"}, "attack = guess"),
         ({"d": 0}, "d = 0"),
         ({"m": 1}, "m = 1"),
-        ({"n_rounds": 0}, "rounds = 0"),
+        ({"n_rounds": 0}, "n_rounds = 0"),
         ({"lam": -1.0}, "lam = -1.0"),
         ({"density": "other"}, "density = other"),
-        ({"method": Average("aggr", False)}, "method=aggr is not private"),
-        ({"method": MeanRegularised("mr_mtl")}, "privacy=wishart does not fit"),
+        ({"method": Average("aggr", False)}, "method aggr is not private"),
+        ({"method": MeanRegularised("mr_mtl")}, "mechanism wishart does not fit"),
     ],
 )
 def test_impossible_audits_are_refused(options, message):

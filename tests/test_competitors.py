@@ -37,11 +37,11 @@ from mpmtl.methods import (
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.mean_regularised import clipped_mean
 from mpmtl.methods.proximal import SampleNoise
-from mpmtl.methods.relationship import JITTER, Relation, TaskSolver, sweep
 from mpmtl.methods.representation import representation_gradient, start_space
 from mpmtl.penalties import L1, L12, SquaredFrobenius, SquaredTraceNorm, TraceNorm
 from mpmtl.privacy.mechanisms import OutputPerturbation
 from mpmtl.solvers.proximal import clip_norms
+from mpmtl.solvers.relations import JITTER, Relation, TaskSolver, sweep
 from mpmtl.solvers.single_task import ridge_path
 
 FREE = Budget(NoNoise(), 1.0, 1e-3)

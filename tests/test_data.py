@@ -221,7 +221,7 @@ def test_folds_are_even_and_stratified(n_folds, seed, binary):
 
 
 def test_more_folds_than_any_task_has_samples_are_refused(rng):
-    with pytest.raises(InputError, match="tuning.folds = 9 is more than the 8 training samples of"):
+    with pytest.raises(InputError, match="n_folds = 9 is more than the 8 training samples of"):
         assign_folds(ragged_data(rng, m=30, low=5, high=8), 9, rng)
 
 

@@ -16,7 +16,7 @@ from mpmtl.methods.feature_learning import GAMMA, Moments, own_models, vote, vot
 from mpmtl.metrics import evaluate
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
 from mpmtl.privacy.statements import PrivacyCaveat
-from mpmtl.solvers.gaussian_prior import Path, rows_at
+from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import (
     Prior,
     diagonal_prior,
@@ -134,7 +134,7 @@ def test_a_path_solves_the_penalised_problem(rng, own):
     data = ragged_data(rng, m=4, d=5, low=1, high=9)
     rows = rows_at(datafit_for(data), None)
     C, mean = covariance(rng, 5), rng.standard_normal(5)
-    path = Path(rows, Prior("p", C, mean, own), GAMMA[:, None] * rows.unit)
+    path = PriorPath(rows, Prior("p", C, mean, own), GAMMA[:, None] * rows.unit)
     for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
         x = X.mean(axis=0) / np.linalg.norm(X.mean(axis=0))
         precision = np.linalg.inv(C + 5 * own * np.outer(x, x))
@@ -149,7 +149,7 @@ def test_leave_one_out_errors_are_those_of_refitting(rng):
     data = ragged_data(rng, m=3, d=4, low=5, high=8)
     rows = rows_at(datafit_for(data), None)
     C, mean, g = covariance(rng, 4), rng.standard_normal(4), 5
-    errors, W = Path(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).shared_scale()
+    errors, W = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).shared_scale()
 
     def refitted(a):
         total = 0
@@ -173,7 +173,7 @@ def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng):
     data = ragged_data(rng, m=3, d=4, low=6, high=9)
     rows = rows_at(datafit_for(data), None)
     C, mean = covariance(rng, 4), rng.standard_normal(4)
-    log_evidence, W = Path(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).evidence()
+    log_evidence, W = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).evidence()
     X, y, gamma = data.X[1], data.y[1], GAMMA[:, None] * rows.unit
     best = []
     for g in (3, 7):
@@ -198,7 +198,7 @@ def test_the_logistic_optimum_is_a_fixed_point_of_the_expansion(rng, average):
     lam = 0.1
     W = ridge_path(datafit, [lam])[0]
     gamma = (lam / datafit.weight)[None]
-    path = Path(rows_at(datafit, W), Prior("separate", np.eye(3)), gamma)
+    path = PriorPath(rows_at(datafit, W), Prior("separate", np.eye(3)), gamma)
     np.testing.assert_allclose(path.W[0], W, rtol=1e-5, atol=1e-7)
 
 

@@ -7,7 +7,14 @@ from conftest import ragged_data
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.penalties import L1, GroupL1, TraceNorm, penalty_named
-from mpmtl.solvers.proximal import Rounds, clip_norms, duality_gap, proximal_rounds, solve
+from mpmtl.solvers.proximal import (
+    Projection,
+    Rounds,
+    clip_norms,
+    duality_gap,
+    proximal_rounds,
+    solve,
+)
 
 
 def batch(lam, n_rounds, accelerated, strongly, K, lipschitz, mu=1e-3):
@@ -32,7 +39,8 @@ def test_trajectories_match_reference(vectors, name):
         E = np.einsum("tjj->tj", E)
     rounds = batch([v["lam"]], [3], ["accelerated" in name], [False], [v["K"]], 1 / v["eta"])
     W0 = np.array(v["W0"]).T
-    steps = proximal_rounds(datafit, penalty, W0, rounds, lambda t, Sigma: Sigma + E[t - 1])
+    project = Projection(penalty, lambda t, Sigma: Sigma + E[t - 1])
+    steps = proximal_rounds(datafit, project, W0, rounds)
     for W_hat, want in zip(steps, v["what"][name], strict=True):
         np.testing.assert_allclose(W_hat[0].T, want, rtol=1e-10, atol=1e-12)
 
@@ -88,9 +96,8 @@ def test_batch_equals_the_algorithm_written_out(kind, penalty, clip, m, d, rng):
 
     rounds = batch(lam, T, accelerated, strongly, K, L, mu)
     fits = {}
-    for t, W_hat in enumerate(
-        proximal_rounds(datafit, penalty, W0.T, rounds, release, clip=clip), start=1
-    ):
+    steps = proximal_rounds(datafit, Projection(penalty, release, clip), W0.T, rounds)
+    for t, W_hat in enumerate(steps, start=1):
         fits |= {b: W_hat[b] for b in range(5) if T[b] == t}
     for b in range(5):
         curvature = mu if strongly[b] else 0.0
@@ -191,8 +198,10 @@ def test_noise_free_private_rounds_are_the_non_private_ones(rng):
             datafit.lipschitz(),
         )
         start = np.zeros(datafit.shape)
-        plain = list(proximal_rounds(datafit, penalty, start, settings))
-        private = list(proximal_rounds(datafit, penalty, start, settings, lambda t, Sigma: Sigma))
+        plain, private = (
+            list(proximal_rounds(datafit, Projection(penalty, release), start, settings))
+            for release in (None, lambda t, Sigma: Sigma)
+        )
         np.testing.assert_allclose(plain[-1], private[-1], rtol=1e-9, atol=1e-9)
 
 

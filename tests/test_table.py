@@ -93,7 +93,7 @@ def test_whatever_is_not_declared_is_a_caveat_that_names_it(missing, frame, tmp_
     declared = {key: value for key, value in DECLARED.items() if key != missing}
     table = saved(frame, tmp_path / "t.csv", **declared)
     assert table.caveats == ("pooled-schema",)
-    assert f"dataset.{missing}" in table.notes[-1]
+    assert f"({missing})" in table.notes[-1]
 
 
 def test_the_caveat_reaches_the_manifest_and_the_card(frame, tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_the_caveat_reaches_the_manifest_and_the_card(frame, tmp_path, capsys):
     assert "pooled-schema" in capsys.readouterr().out
     manifest = json.loads((tmp_path / run.folder / "manifest.json").read_text())
     assert "pooled-schema" in manifest["privacy"]["caveats"]
-    assert any("dataset.ranges" in note for note in manifest["data_notes"])
+    assert any("(ranges)" in note for note in manifest["data_notes"])
     assert run.folder.startswith("own_data/")
     assert "path" not in manifest["settings"]["dataset"]
     assert len(manifest["settings"]["dataset"]["sha256"]) == 64
@@ -126,7 +126,7 @@ def test_targets_outside_a_declared_range_are_clipped_and_counted(frame, tmp_pat
     y = np.concatenate(table.load(None).y)
     assert (y.min(), y.max()) == (low, high)
     outside = int(((frame.score < low) | (frame.score > high)).sum())
-    assert f"{outside} targets clipped to dataset.target_range" in " ".join(table.notes)
+    assert f"{outside} targets clipped to target_range" in " ".join(table.notes)
 
 
 def test_rows_are_clipped_at_the_declared_norm_only(frame, tmp_path):
@@ -180,13 +180,13 @@ def test_tasks_of_one_and_two_rows(method, kind, rng, tmp_path):
 
 BAD = [
     ({"path": "nowhere.csv"}, "there is no such file"),
-    ({"task": "schol"}, "dataset.task = schol: the table has no such column; did you mean school"),
+    ({"task": "schol"}, "task = schol: the table has no such column; did you mean school"),
     ({"target": "scor"}, "did you mean score"),
     ({"target": "school"}, "are both school"),
-    ({"features": ["agee"]}, "dataset.features = agee: the table has no such column; did you mean"),
-    ({"features": ["age", "score"]}, "dataset.features holds score"),
-    ({"features": "age"}, r"dataset.features = age: write it as \[a, b\]"),
-    ({"ranges": {"sex": [0, 1]}}, "dataset.ranges.sex: the column is not numeric"),
+    ({"features": ["agee"]}, "features = agee: the table has no such column; did you mean"),
+    ({"features": ["age", "score"]}, "features holds score"),
+    ({"features": "age"}, r"features = age: write it as \[a, b\]"),
+    ({"ranges": {"sex": [0, 1]}}, r"ranges.sex = \[0, 1\]: the column is not numeric"),
     ({"ranges": {"age": [3, 3]}}, r"give it as \[low, high\] with low < high"),
     ({"ranges": {"age": ["a", 3]}}, r"give it as \[low, high\] with low < high"),
     ({"levels": {"sex": ["f"]}}, "at least two levels"),
@@ -194,7 +194,7 @@ BAD = [
     ({"kind": "binary"}, "not two classes"),
     ({"kind": "ordinal"}, "use auto, regression or binary"),
     ({"rows": "raw"}, "use unit or clip"),
-    ({"norm": 0.0}, "dataset.norm = 0.0 must be finite and above 0"),
+    ({"norm": 0.0}, "norm = 0.0 must be finite and above 0"),
     ({"min_rows": 100}, "no task is left"),
     ({"train_fraction": 1.0}, "must be between 0 and 1"),
     ({"target": "sex", "kind": "regression"}, "is not a finite number in"),
@@ -233,12 +233,12 @@ def spoiled(frame, how):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("constant", "column age is always 12: add it to dataset.drop"),
+        ("constant", "column age is always 12: add it to drop"),
         ("infinite", "column age is infinite in 1 rows"),
         ("empty column", "column age is empty"),
         ("no task", "names no task in 1 rows"),
         ("one task each", "every task has one row only"),
-        ("many levels", "levels: add it to dataset.drop, or declare"),
+        ("many levels", "levels: add it to drop, or declare"),
         ("no target", "column score is empty in every row"),
     ],
 )

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from mpmtl.auditing.bounds import Trial, search
-from mpmtl.auditing.subjects import FitView, Inputs, neighbours, subjects_of
+from mpmtl.auditing.subjects import Inputs, neighbours, subjects_of
 from mpmtl.data.synthetic import LowRank
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
@@ -32,6 +32,72 @@ MOST_FITTED = 5_000  # observations that a fitted statistic learns from
 
 
 @dataclass(frozen=True)
+class AuditSettings:
+    """How to audit.
+
+    Parameters
+    ----------
+    n_rounds : int
+        T.
+    lam : float
+        Penalty of `lr` and `gs`, in units of the step's inverse and of K = 1.
+    density : {"corrected", "paper"}
+        Noise of Algorithm 5.
+    samples : int, optional
+        Observations of each input; default 100,000, or 4,000 where each one is a fit of its own.
+    confidence : float
+        Of each verdict.
+    attack : str or list of str
+        "all", or some of "support", "likelihood", "view", "fitted".
+    seed : int
+    """
+
+    n_rounds: int = 1
+    lam: float = 0.01
+    density: str = "corrected"
+    samples: int | None = None
+    confidence: float = 0.99
+    attack: str | list = "all"
+    seed: int = 0
+
+    def __post_init__(self):
+        for key, least in (("n_rounds", 1), ("samples", LEAST_SAMPLES)):
+            value = getattr(self, key)
+            require(
+                (isinstance(value, int) and value >= least) or (key, value) == ("samples", None),
+                f"{key} = {value} must be a whole number of at least {least}",
+            )
+        require(
+            self.lam >= 0 and np.isfinite(self.lam),
+            f"lam = {self.lam} must be finite and at least 0",
+        )
+        require(
+            self.density in ("corrected", "paper"),
+            f"density = {self.density}: use corrected or paper",
+        )
+        require(
+            0.5 < self.confidence < 1,
+            f"confidence = {self.confidence} must be above 0.5 and below 1",
+        )
+        for word in self._words:
+            require(word in ATTACKS, f"attack = {word}: use all or {', '.join(ATTACKS)}")
+
+    @property
+    def _words(self):
+        words = [self.attack] if isinstance(self.attack, str) else list(self.attack)
+        return list(ATTACKS) if words == ["all"] else words
+
+    @property
+    def scores(self):
+        """Names of the scores that the words of `attack` ask for."""
+        return {name for word in self._words for name in ATTACKS[word]}
+
+    def samples_of(self, subject):
+        """Observations of each input of a subject."""
+        return subject.default_samples if self.samples is None else self.samples
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A guarantee and what the audit says about it: `refuted` or `not refuted`.
 
@@ -44,8 +110,7 @@ class Verdict:
     measured : float
         Lower bound on delta at epsilon, at the audit's confidence.
     pair, attack : str
-        Where it was found.
-    refuted : bool
+        That gave the bound.
     """
 
     guarantee: str
@@ -58,6 +123,7 @@ class Verdict:
 
     @property
     def refuted(self):
+        """Whether the measured bound is above what is guaranteed."""
         return self.measured > self.delta
 
     def __str__(self):
@@ -66,7 +132,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """Results of an audit.
 
     Attributes
     ----------
@@ -114,43 +180,29 @@ def audit(
     data=None,
     d=5,
     m=10,
-    n_rounds=1,
-    lam=0.01,
-    samples=None,
-    confidence=0.99,
-    attack="all",
-    density="corrected",
-    seed=0,
     progress=None,
+    **settings,
 ):
     """Lower bounds on the delta that a mechanism or a private method really has.
 
     Parameters
     ----------
     target : Mechanism or subjects
-        A mechanism with a budget; or a subject of your own (see `mpmtl.auditing.subjects`), or a
-        list of them, for which the arguments up to `lam` do not matter.
+        A mechanism with a budget; or a `mpmtl.auditing.subjects.Subject` of your own, or a list of
+        them, for which the arguments up to `m`, `n_rounds`, `lam` and `density` do not matter.
     epsilon, delta : float
         Budget over all rounds.
     method : Method, optional
         Default: `lr`, or `gs` for a mechanism that perturbs the diagonal alone.
     data : MultiTaskData, optional
         The other tasks; default m - 1 low-rank tasks with d features.
-    d, m, n_rounds : int
-        Features, tasks, rounds T.
-    lam : float
-        Penalty of `lr` and `gs`, in units of the step's inverse and of K = 1.
-    samples : int, optional
-        Observations of each input; default 100,000, or 4,000 where each one is a fit of its own.
-    confidence : float
-        Of each verdict.
-    attack : str or list of str
-        "all", or some of "support", "likelihood", "view", "fitted".
-    density : {"corrected", "paper"}
-        Noise of Algorithm 5.
-    seed : int
+    d, m : int
+        Features and tasks.
     progress : callable, optional
         ``progress(count, total)`` is called when another `count` of `total` samples are drawn.
+    **settings
+        ``n_rounds=1``, ``lam=0.01``, ``density="corrected"``, ``samples=None``,
+        ``confidence=0.99``, ``attack="all"``, ``seed=0``; see `AuditSettings`.
 
     Returns
     -------
@@ -159,19 +211,17 @@ def audit(
     Examples
     --------
     >>> from mpmtl import Wishart, audit
-    >>> found = audit(Wishart(), epsilon=0.1, samples=10_000)
-    >>> str(found.verdicts["claimed"]), str(found.verdicts["proved"])
+    >>> result = audit(Wishart(), epsilon=0.1, samples=10_000)
+    >>> str(result.verdicts["claimed"]), str(result.verdicts["proved"])
     ('refuted', 'not refuted')
     """
-    statement = None
+    settings, statement = AuditSettings(**settings), None
     if isinstance(target, Mechanism):
-        if data is None:
-            data = _others(d, m, seed)
-        target, statement = subjects_for(
-            target, epsilon, delta, method, data, n_rounds, lam, density, seed
-        )
+        data = _others(d, m, settings.seed) if data is None else data
+        budget = Budget(target, epsilon, delta)
+        target, statement = subjects_for(budget, method, data, settings)
     subjects = list(target) if isinstance(target, list | tuple) else [target]
-    return run_audit(subjects, statement, samples, confidence, attack, seed, progress)
+    return run_audit(subjects, statement, settings, progress)
 
 
 def default_method(mechanism):
@@ -181,8 +231,8 @@ def default_method(mechanism):
     if "diagonal" in mechanism.views:
         return Proximal("gs", "l21", private=True)
     raise InputError(
-        f"privacy={mechanism.name} does not perturb a covariance: name the method it belongs to, "
-        "for example method=dp_mtrl"
+        f"mechanism {mechanism.name} does not perturb a covariance: name the method it belongs to, "
+        "for example dp_mtrl"
     )
 
 
@@ -195,36 +245,23 @@ def _others(d, m, seed):
     return source.draw("", seed, 0)[0]
 
 
-def subjects_for(
-    mechanism,
-    epsilon,
-    delta,
-    method,
-    data,
-    n_rounds=1,
-    lam=0.01,
-    density="corrected",
-    seed=0,
-):
-    """What can be audited of a mechanism within a method, and its statement; see `audit`."""
-    require(
-        isinstance(n_rounds, int) and n_rounds >= 1,
-        f"rounds = {n_rounds} must be a whole number of at least 1",
-    )
-    require(lam >= 0 and np.isfinite(lam), f"lam = {lam} must be finite and at least 0")
-    require(density in ("corrected", "paper"), f"density = {density}: use corrected or paper")
+def subjects_for(budget, method, data, settings):
+    """What can be audited of a budget's mechanism within a method, and its statement; see `audit`.
+
+    Without a method, `default_method`.
+    """
+    mechanism = budget.mechanism
     method = method or default_method(mechanism)
-    require(method.private, f"method={method.name} is not private: there is nothing to audit")
+    require(method.private, f"method {method.name} is not private: there is nothing to audit")
     check_view(mechanism, method.view)
     inputs = inputs_from(data, method)
     d = inputs.start.shape[1]
-    budget = Budget(mechanism, epsilon, delta)
-    candidate = candidate_of(method, inputs, n_rounds, lam)
+    candidate = candidate_of(method, inputs, settings.n_rounds, settings.lam)
 
     def pairs(far):
-        return neighbours(d, 1.0, stream(seed, "audit", "pairs"), far)
+        return neighbours(d, 1.0, stream(settings.seed, "audit", "pairs"), far)
 
-    return subjects_of(method, candidate, budget, inputs, pairs, density)
+    return subjects_of(method, candidate, budget, inputs, pairs, settings.density)
 
 
 def inputs_from(data, method):
@@ -249,71 +286,65 @@ def candidate_of(method, inputs, n_rounds, lam):
     return candidate
 
 
-def run_audit(subjects, statement, samples, confidence, attack, seed, progress=None, profile=True):
-    """Audit subjects that share their guarantees."""
-    require(0.5 < confidence < 1, f"confidence = {confidence} must be above 0.5 and below 1")
-    wanted, trials = wanted_attacks(attack), {}
-    subjects = attackable(subjects, wanted, attack)
-    counts = [_samples(subject, samples) for subject in subjects]
+def run_audit(subjects, statement, settings, progress=None, profile=True):
+    """Audit subjects that share their guarantees.
+
+    Parameters
+    ----------
+    subjects : list of Subject
+    statement : PrivacyStatement or None
+    settings : AuditSettings
+    progress : callable, optional
+        ``progress(count, total)`` is called when another `count` of `total` samples are drawn.
+    profile : bool
+        Measure delta over epsilon besides.
+
+    Returns
+    -------
+    Audit
+    """
+    subjects, trials = attackable(subjects, settings), {}
+    counts = [settings.samples_of(subject) for subject in subjects]
     total = sum(2 * n * len(s.pairs) for s, n in zip(subjects, counts, strict=True))
     drawn = partial(progress, total=total) if progress else lambda count: None
     for subject, n in zip(subjects, counts, strict=True):
         for pair in subject.pairs:
-            found = _trials(subject, pair, n, wanted, seed, drawn)
+            own = _trials(subject, pair, n, settings, drawn)
             for guarantee in subject.guarantees:
-                trials.setdefault(guarantee, []).extend(found)
+                trials.setdefault(guarantee, []).extend(own)
     guarantees = {name: g for s in subjects for name, g in s.guarantees.items()}
     verdicts, rows, ranked = {}, [], {}
     for name, g in guarantees.items():
-        found = search(trials[name], g.epsilon, confidence)
-        best, ranked[g] = found[0], found
+        ranked[g] = search(trials[name], g.epsilon, settings.confidence)
+        best = ranked[g][0]
         verdicts[name] = Verdict(
             name, g.epsilon, g.delta, g.basis, best["delta_bound"], best["pair"], best["attack"]
         )
-        rows += [{"guarantee": name, "delta": g.delta, **row} for row in found]
-    curve = _profile(trials, guarantees, confidence, ranked) if profile else []
-    return Audit(statement, verdicts, rows, curve, max(counts), confidence, seed)
+        rows += [{"guarantee": name, "delta": g.delta, **row} for row in ranked[g]]
+    curve = _profile(trials, guarantees, settings.confidence, ranked) if profile else []
+    return Audit(statement, verdicts, rows, curve, max(counts), settings.confidence, settings.seed)
 
 
-def wanted_attacks(attack):
-    """Names of the scores that the words of `attack` ask for."""
-    words = [attack] if isinstance(attack, str) else list(attack)
-    words = list(ATTACKS) if words == ["all"] else words
-    for word in words:
-        require(word in ATTACKS, f"attack = {word}: use all or {', '.join(ATTACKS)}")
-    return {name for word in words for name in ATTACKS[word]}
-
-
-def attackable(subjects, wanted, attack):
-    """The subjects that have one of the wanted attacks."""
-    found = [s for s in subjects if set(s.attacks) & wanted]
+def attackable(subjects, settings):
+    """The subjects that have one of the attacks that are asked for."""
+    chosen = [s for s in subjects if set(s.attacks) & settings.scores]
     require(
-        found,
-        f"attack = {attack} does not apply here: view needs lr or gs, and other tasks whose models "
-        "span all features (more tasks than features); support and likelihood need a covariance",
+        chosen,
+        f"attack = {settings.attack} does not apply here: view needs lr or gs, and other tasks "
+        "whose models span all features (more tasks than features); support and likelihood need a "
+        "covariance",
     )
-    return found
+    return chosen
 
 
-def sample_counts(subjects, attack, samples):
+def sample_counts(subjects, settings):
     """Name, pairs and samples of each input for every subject that is attacked."""
-    chosen = attackable(subjects, wanted_attacks(attack), attack)
-    return [(s.name, len(s.pairs), _samples(s, samples)) for s in chosen]
+    return [(s.name, len(s.pairs), settings.samples_of(s)) for s in attackable(subjects, settings)]
 
 
-def _samples(subject, samples):
-    if samples is None:
-        samples = 4_000 if isinstance(subject, FitView) else 100_000
-    require(
-        isinstance(samples, int) and samples >= LEAST_SAMPLES,
-        f"samples = {samples} must be a whole number of at least {LEAST_SAMPLES}",
-    )
-    return samples
-
-
-def _trials(subject, pair, n, wanted, seed, drawn):
+def _trials(subject, pair, n, settings, drawn):
     """Trials of all attacks on a pair, in both directions."""
-    models = subject.pairs[pair]
+    models, wanted = subject.pairs[pair], settings.scores
     chunk = max(1, CHUNK // subject.outcome_size)
     fitted = None
     scores = {}  # attack -> [half][side] -> arrays
@@ -323,7 +354,7 @@ def _trials(subject, pair, n, wanted, seed, drawn):
             count = min(chunk, size - begin)
             observed = []
             for side, w in enumerate(models):
-                rng = stream(seed, "audit", subject.name, pair, side, half, number)
+                rng = stream(settings.seed, "audit", subject.name, pair, side, half, number)
                 observed.append(subject.observe(w, rng, count))
                 drawn(count)
             fresh = 0  # observations that taught a statistic do not choose its threshold
@@ -396,12 +427,12 @@ def _entries(x, centre):
 
 def _distance(first, second):
     """Kolmogorov-Smirnov distance of each column."""
-    found = []
+    distances = []
     for a, b in zip(np.sort(first, axis=0).T, np.sort(second, axis=0).T, strict=True):
         at = np.concatenate([a, b])
         below = [np.searchsorted(x, at, side="right") / len(x) for x in (a, b)]
-        found.append(np.abs(below[0] - below[1]).max())
-    return np.array(found)
+        distances.append(np.abs(below[0] - below[1]).max())
+    return np.array(distances)
 
 
 def _profile(trials, guarantees, confidence, ranked):
@@ -411,12 +442,12 @@ def _profile(trials, guarantees, confidence, ranked):
     """
     rows = []
     for unit in ("task", "sample"):
-        kept = [g for name, g in guarantees.items() if (name == "instance") == (unit == "sample")]
+        stated = [g for name, g in guarantees.items() if (name == "instance") == (unit == "sample")]
         known = [t for name, t in trials.items() if (name == "instance") == (unit == "sample")]
-        if not kept:
+        if not stated:
             continue
-        low, high = (math.log10(f(g.epsilon for g in kept)) for f in (min, max))
-        first = {(r["pair"], r["attack"]) for g in kept for r in ranked[g][:MOST_DRAWN]}
+        low, high = (math.log10(f(g.epsilon for g in stated)) for f in (min, max))
+        first = {(r["pair"], r["attack"]) for g in stated for r in ranked[g][:MOST_DRAWN]}
         drawn = [t for t in known[0] if (t.pair, t.attack) in first]
         for epsilon in (0.0, *np.logspace(low - 1.5, high + 1, 20)):
             best = search(drawn, float(epsilon), confidence)[0]

@@ -82,13 +82,13 @@ class Trial:
         """Candidates: scores of either side, dense in the tail that the region begins with."""
         if self.fixed is not None:
             return np.array([self.fixed])
-        found = []
+        tried = []
         for scores in (self.first, self.first_other):
             n = len(scores)
             ranks = np.geomspace(1, n, MOST_THRESHOLDS).astype(int)
-            found += [scores[ranks - 1 if self.below else -ranks]]
-            found += [scores[np.linspace(0, n - 1, MOST_THRESHOLDS).astype(int)]]
-        return np.unique(np.concatenate(found))
+            tried += [scores[ranks - 1 if self.below else -ranks]]
+            tried += [scores[np.linspace(0, n - 1, MOST_THRESHOLDS).astype(int)]]
+        return np.unique(np.concatenate(tried))
 
     def choose(self, epsilon, confidence):
         """Best threshold on the first half: threshold, bound there, estimate there."""

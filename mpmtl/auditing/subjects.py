@@ -1,21 +1,12 @@
 """What can be audited. A subject gives what others see for two neighbouring inputs.
 
-Every subject has
-
-- ``name``, and ``guarantees``: the `Guarantee` objects it must keep, by name,
-- ``pairs``: neighbouring inputs by name, each a pair of models of the replaced task,
-- ``observe(w, rng, size)``: what others see for the model w, ``size`` independent times, as an
-  array whose first axis is the repetition,
-- ``attacks``: names of the scores that its ``scores`` returns,
-- ``scores(observed, pair)``: scores by attack, large where the first input of the pair is likely;
-  ``support`` scores are 1 where the second input is impossible, -1 where the first is,
-- ``outcome_size``: numbers in one observation.
-
 The other tasks are known to the adversary and fixed, so an input is the model of one task (with
 data that make it so).
 """
 
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +22,45 @@ from mpmtl.solvers.proximal import proximal_rounds
 
 FITTED = ("linear", "norm", "single")  # statistics that the audit fits to what is observed
 FAR = 1e6  # norm of a model that only clipping can hide, in units of K
+
+
+class Subject(ABC):
+    """What can be audited: what others see for two neighbouring inputs.
+
+    Attributes
+    ----------
+    name : str
+    guarantees : dict of str to Guarantee
+        What must hold, by name: claimed, proved or instance.
+    pairs : dict of str to (ndarray, ndarray)
+        Neighbouring inputs by name, each a pair of models of the replaced task.
+    attacks : tuple of str
+        Names of the scores that `scores` returns, and of the fitted statistics to try.
+    default_samples : int
+        Observations of each input where no number is given.
+    """
+
+    default_samples: ClassVar[int] = 100_000
+
+    @property
+    @abstractmethod
+    def outcome_size(self):
+        """Numbers in one observation."""
+
+    @abstractmethod
+    def observe(self, w, rng, size):
+        """What others see for the model w, `size` independent times; the first axis says which."""
+
+    def scores(self, observed, pair):
+        """Scores by attack, large where the first input of the pair is likely.
+
+        ``support`` scores are 1 where the second input is impossible, -1 where the first is.
+        """
+        return {}
+
+    def features(self, observed):
+        """Numbers that fitted statistics look at, shape (size, k)."""
+        return observed.reshape(len(observed), -1)
 
 
 def neighbours(d, K, rng, far=False, random=2):
@@ -100,12 +130,12 @@ def evidence(mechanism, view, E_first, E_second):
 
 def guarantees_of(statement):
     """The guarantees of a statement that say anything."""
-    found = {"claimed": statement.claimed, "proved": statement.proved}
-    return {name: g for name, g in found.items() if g is not None and g.delta < 1}
+    both = {"claimed": statement.claimed, "proved": statement.proved}
+    return {name: g for name, g in both.items() if g is not None and g.delta < 1}
 
 
 @dataclass(frozen=True)
-class Releases:
+class Releases(Subject):
     r"""The released covariance (or W'W) of T rounds, all of which see the same models.
 
     Parameters
@@ -166,13 +196,13 @@ class Releases:
     def features(self, observed):
         """Distinct entries, for fitted statistics."""
         if self.view == "diagonal":
-            return observed.reshape(len(observed), -1)
+            return super().features(observed)
         rows, cols = np.triu_indices(self.size)
         return observed[..., rows, cols].reshape(len(observed), -1)
 
 
 @dataclass(frozen=True)
-class SampleReleases:
+class SampleReleases(Subject):
     """Algorithm 5's noise on a clipped model, round by round, which protects a single sample.
 
     A sample can change the whole model, so the inputs are two models. What is audited is the noisy
@@ -211,9 +241,6 @@ class SampleReleases:
         )
         return {"likelihood": log_ratio(first, second)}
 
-    def features(self, observed):
-        return observed.reshape(len(observed), -1)
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -243,59 +270,72 @@ class Inputs:
         return datafit, np.vstack([self.start, *models])
 
 
-@dataclass
-class Replay:
-    """Penalty of a fit that is repeated by tasks who saw its models: M comes from what they saw.
+def released_covariance(penalty, known, seen, threshold):
+    """M and the released covariance of a round, from models before and after the projection.
 
-    Colluding tasks know their own models before the projection (`source`) and after it, so least
-    squares gives M, and inverting the shrinkage gives the released covariance,
-    |Lambda| = (threshold/(1 - s))^2; for s = 0 that is the largest value possible. The last tasks
-    of the repeated fit are the adversary's hypotheses about the replaced task.
+    Least squares gives M, and inverting the shrinkage the covariance,
+    |Lambda| = (threshold/(1 - s))^2; for s = 0 that is the largest value possible.
 
-    Attributes
+    Parameters
     ----------
     penalty : TraceNorm or GroupL1
-    seen : ndarray, shape (size, T, m - 1, d)
+    known, seen : ndarray, shape (size, m - 1, d)
+        The first may have size 1.
+    threshold : ndarray, shape (size,)
+        eta lambda.
     """
+    if penalty.view == "diagonal":
+        energy = np.maximum((known**2).sum(axis=1), np.finfo(float).tiny)
+        M = s = (known * seen).sum(axis=1) / energy
+    else:
+        M = np.linalg.pinv(known) @ seen
+        M = (M + M.swapaxes(1, 2)) / 2
+        s, U = np.linalg.eigh(M)
+    root = threshold[:, None] / (1 - np.clip(s, 0.0, 1 - 1e-14))
+    if penalty.view == "diagonal":
+        return M, root**2
+    return M, (U * root[:, None] ** 2) @ U.swapaxes(1, 2)
 
-    penalty: object
-    seen: np.ndarray
-    rounds: list = field(default_factory=list)
 
-    def covariance(self, W_tilde):
-        own = W_tilde[:, self.seen.shape[2] :]
-        known = self.penalty.covariance(W_tilde[:, : self.seen.shape[2]])
-        self._signals = [known + self.penalty.covariance(own[:, [h]]) for h in range(own.shape[1])]
-        return W_tilde
+def replayed_rounds(method, candidate, datafit, start, observed):
+    """The rounds of a fit as tasks repeat them who saw its models: a pair for each round.
 
-    def projection(self, Sigma, threshold, negative):
-        self._threshold = threshold
-        return None
+    Colluding tasks know their own models before and after the projection, hence M, and repeat the
+    fit with it. The last tasks of the repeated fit are hypotheses about the replaced task.
 
-    def apply(self, source, _):
-        known, seen = source[:, : self.seen.shape[2]], self.seen[:, len(self.rounds)]
-        if self.penalty.view == "diagonal":
-            energy = np.maximum((known**2).sum(axis=1), np.finfo(float).tiny)
-            M = s = (known * seen).sum(axis=1) / energy
-        else:
-            if not self.rounds:  # every repetition starts alike
-                known = known[:1]
-            M = np.linalg.pinv(known) @ seen
-            M = (M + M.swapaxes(1, 2)) / 2
-            s, U = np.linalg.eigh(M)
-        s = np.clip(s, 0.0, 1 - 1e-14)
-        root = self._threshold[:, None] / (1 - s)
-        Sigma = (
-            root**2
-            if self.penalty.view == "diagonal"
-            else (U * root[:, None] ** 2) @ U.swapaxes(1, 2)
-        )
-        self.rounds.append((Sigma, self._signals))
-        return self.penalty.apply(source, M)
+    Parameters
+    ----------
+    method : Proximal
+    datafit, start
+        Of the m - 1 other tasks and of the hypotheses.
+    observed : ndarray, shape (size, T, m - 1, d)
+        Models of the others after each round.
+
+    Returns
+    -------
+    list of (Sigma, signals)
+        The released covariance, and that of the models without noise for each hypothesis.
+    """
+    penalty, others, rounds = penalty_named(method.penalty), observed.shape[2], []
+
+    def project(t, W, W_tilde, threshold):
+        source = W_tilde if method.clip == "models" else W
+        known = source[: 1 if t == 1 else None, :others]  # every repetition starts alike
+        M, Sigma = released_covariance(penalty, known, observed[:, t - 1], threshold)
+        common = penalty.covariance(W_tilde[:, :others])
+        own = W_tilde[:, others:]
+        signals = [common + penalty.covariance(own[:, [h]]) for h in range(own.shape[1])]
+        rounds.append((Sigma, signals))
+        return penalty.apply(source, M)
+
+    settings = method.rounds([candidate] * len(observed), method.lipschitz(datafit))
+    for _ in proximal_rounds(datafit, project, start, settings):
+        pass
+    return rounds
 
 
 @dataclass(frozen=True)
-class ProximalView:
+class ProximalView(Subject):
     """Models that the other tasks have after each round of `lr` or `gs`, through the real fit."""
 
     method: Proximal
@@ -308,7 +348,7 @@ class ProximalView:
 
     @property
     def attacks(self):
-        """Replay needs models that span all directions and no further noise or part of a model."""
+        """A replay needs models that span all features, and no further noise or part of a model."""
         spanning = np.linalg.matrix_rank(self.inputs.start) == self.inputs.start.shape[1]
         plain = self.method.instance_epsilon is None and not isinstance(self.method, Decomposed)
         replayed = plain and (spanning or self.method.view == "diagonal")
@@ -326,29 +366,14 @@ class ProximalView:
     def residuals(self, observed, pair):
         """Standard noise that each of two inputs needs for what the others saw."""
         datafit, start = self.inputs.with_models(*pair)
-        replay = Replay(penalty_named(self.method.penalty), observed)
-        heads = [self.candidate] * len(observed)
-        rounds = proximal_rounds(
-            datafit,
-            replay,
-            start,
-            self.method.rounds(heads, self.method.lipschitz(datafit)),
-            lambda t, Sigma: Sigma,
-            clip=self.method.clip,
-        )
-        for _ in rounds:
-            pass
+        rounds = replayed_rounds(self.method, self.candidate, datafit, start, observed)
         mechanism, d = self.budget.mechanism, start.shape[1]
         scale = self.candidate.K**2 * mechanism.scale(self.budget.of_rounds(self.candidate))
         shift = mechanism.shift * mechanism.spectral_norm(d, self.method.view)
         shift = shift * (1.0 if self.method.view == "diagonal" else np.eye(d))
         return [
             np.stack(
-                [
-                    (Sigma - signals[h]) / scale[t] - shift
-                    for t, (Sigma, signals) in enumerate(replay.rounds)
-                ],
-                axis=1,
+                [(S - signals[h]) / scale[t] - shift for t, (S, signals) in enumerate(rounds)], 1
             )
             for h in range(2)
         ]
@@ -360,12 +385,9 @@ class ProximalView:
         support, ratio = evidence(self.budget.mechanism, self.method.view, *residuals)
         return {"view_support": support, "view_likelihood": ratio}
 
-    def features(self, observed):
-        return observed.reshape(len(observed), -1)
-
 
 @dataclass(frozen=True)
-class FitView:
+class FitView(Subject):
     """What the other tasks see of any method's fit: rounds' releases and their own models.
 
     For methods that release the models themselves, all models. One fit gives one observation, and
@@ -380,7 +402,8 @@ class FitView:
     pairs: dict
     name: str = "view"
     attacks: tuple = FITTED
-    outcome_size: int = 10_000  # small batches, so that progress is seen
+    outcome_size: ClassVar[int] = 10_000  # small batches, so that progress is seen
+    default_samples: ClassVar[int] = 4_000  # each one is a fit of its own
 
     def observe(self, w, rng, size):
         datafit, start = self.inputs.with_models(w)
@@ -390,19 +413,12 @@ class FitView:
             log = FitLog()
             fits = self.method.fit(datafit, start, [self.candidate], self.budget, rng, log)
             ((_, W),) = fits
-            shown = [*log.released, W[0][seen]]
-            rows.append(np.concatenate([np.ravel(part) for part in shown]))
+            rows.append(np.concatenate([np.ravel(part) for part in (*log.released, W[0][seen])]))
         return np.stack(rows)
-
-    def scores(self, observed, pair):
-        return {}
-
-    def features(self, observed):
-        return observed
 
 
 def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
-    """Everything of a method that can be audited, with the guarantees it must keep.
+    """Everything of a method that can be audited, with the guarantees that must hold.
 
     Parameters
     ----------
@@ -421,31 +437,31 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
     guarantees = guarantees_of(statement)
     require(
         guarantees or statement.instance,
-        f"nothing is claimed or proved for privacy={budget.mechanism.name} with "
-        f"method={method.name}: there is nothing to audit",
+        f"nothing is claimed or proved for mechanism {budget.mechanism.name} with method "
+        f"{method.name}: there is nothing to audit",
     )
     shared = method, candidate, budget, inputs, guarantees
     if isinstance(method, Proximal):
         scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
-        found = [
+        subjects = [
             Releases(budget.mechanism, method.view, scale, guarantees, pairs(False)),
             ProximalView(*shared, pairs(True)),
         ]
         if statement.instance is not None:
-            kept = {"instance": statement.instance}
-            sample = SampleReleases(candidate, method.instance_epsilon, kept, pairs(False), density)
-            found.append(sample)
-        return found, statement
-    found = [FitView(*shared, pairs(True))]
+            own = {"instance": statement.instance}
+            sample = SampleReleases(candidate, method.instance_epsilon, own, pairs(False), density)
+            subjects.append(sample)
+        return subjects, statement
+    subjects = [FitView(*shared, pairs(True))]
     if method.view == "relation":
         others = np.zeros_like(inputs.start)
         others[:, 0] = candidate.K  # all alike and as long as may be: the worst for W'W
         scale = method.noise_scale(candidate, budget, len(others) + 1)
         release = Releases(budget.mechanism, "relation", scale, guarantees, pairs(False), others)
-        found.insert(0, release)
+        subjects.insert(0, release)
     if isinstance(method, FeatureLearning):  # in every round a vector of norm 1 with its tail
         scale = (1 + method.affine) * budget.mechanism.scale(method.budgets(budget, *datafit.shape))
         tail = np.sqrt(method.affine)
         release = Releases(budget.mechanism, "full", scale, guarantees, pairs(False), tail=tail)
-        found.insert(0, release)
-    return found, statement
+        subjects.insert(0, release)
+    return subjects, statement

@@ -1,4 +1,4 @@
-"""Real data files: where they come from, their checksums, and how they are found."""
+"""Real data files: where they come from, their checksums and paths."""
 
 from pathlib import Path
 
@@ -63,12 +63,12 @@ def fetch(data_dir):
     for name, (url, sha256) in REGISTRY.items():
         target = Path(data_dir) / name
         try:
-            found = pooch.retrieve(
+            path = pooch.retrieve(
                 url, known_hash=f"sha256:{sha256}", fname=target.name, path=target.parent
             )
         except (OSError, ValueError) as error:
             raise InputError(f"{target} could not be fetched from {url}: {error}") from error
-        paths.append(Path(found))
+        paths.append(Path(path))
     return paths
 
 

@@ -17,7 +17,7 @@ class RealData:
     train_fraction : float
         Share of each task's samples used for training.
     stratified : bool
-        Keep the classes' shares in both parts (binary tasks).
+        Same shares of the classes in both parts (binary tasks).
     """
 
     train_fraction: float = 0.3
@@ -28,7 +28,7 @@ class RealData:
     def __post_init__(self):
         require(
             0 < self.train_fraction < 1,
-            f"dataset.train_fraction = {self.train_fraction} must be between 0 and 1",
+            f"train_fraction = {self.train_fraction} must be between 0 and 1",
         )
 
     def load(self, data_dir):

@@ -42,7 +42,7 @@ class School(RealData):
         super().__post_init__()
         require(
             self.percentages in ("fraction", "raw"),
-            f"dataset.percentages = {self.percentages}: use fraction or raw",
+            f"percentages = {self.percentages}: use fraction or raw",
         )
 
     def load(self, data_dir):

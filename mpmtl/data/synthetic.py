@@ -41,17 +41,17 @@ class Synthetic:
     def __post_init__(self):
         for key in ("m", "n", "d", "test_ratio"):
             value = getattr(self, key)
-            require(value >= 1, f"dataset.{key} = {value} must be at least 1")
+            require(value >= 1, f"{key} = {value} must be at least 1")
         require(
             self.noise >= 0 and np.isfinite(self.noise),
-            f"dataset.noise = {self.noise} must be finite and at least 0",
+            f"noise = {self.noise} must be finite and at least 0",
         )
         used = self.m if self.used is None else self.used
         scored = 1 if self.scored is None else self.scored
-        require(1 <= used <= self.m, f"dataset.used = {self.used} must be between 1 and m")
+        require(1 <= used <= self.m, f"used = {self.used} must be between 1 and m")
         require(
             1 <= scored <= used,
-            f"dataset.scored = {self.scored} must be between 1 and dataset.used",
+            f"scored = {self.scored} must be between 1 and used",
         )
 
     def models(self, rng):
@@ -103,12 +103,12 @@ class LowRank(Synthetic):
         super().__post_init__()
         require(
             1 <= self.blocks <= self.m,
-            f"dataset.blocks = {self.blocks} must be between 1 and m = {self.m}",
+            f"blocks = {self.blocks} must be between 1 and m = {self.m}",
         )
-        require(self.variance > 0, f"dataset.variance = {self.variance} must be above 0")
+        require(self.variance > 0, f"variance = {self.variance} must be above 0")
         require(
             0 <= self.correlation <= 1,
-            f"dataset.correlation = {self.correlation} must be in [0, 1]",
+            f"correlation = {self.correlation} must be in [0, 1]",
         )
 
     def models(self, rng):
@@ -132,11 +132,11 @@ class GroupSparse(Synthetic):
         super().__post_init__()
         require(
             1 <= self.relevant <= self.d,
-            f"dataset.relevant = {self.relevant} must be between 1 and d = {self.d}",
+            f"relevant = {self.relevant} must be between 1 and d = {self.d}",
         )
         require(
             0 <= self.low < self.high < np.inf,
-            f"dataset.low = {self.low} and high = {self.high} must satisfy 0 <= low < high",
+            f"low = {self.low} and high = {self.high} must satisfy 0 <= low < high",
         )
 
     def models(self, rng):
@@ -164,11 +164,12 @@ class LeakageExample:
     def __post_init__(self):
         require(
             self.m >= 1 and self.d >= 1,
-            f"dataset.m = {self.m} and d = {self.d} must be at least 1",
+            f"m = {self.m} and d = {self.d} must be at least 1",
         )
-        require(self.factor > 0, f"dataset.factor = {self.factor} must be above 0")
+        require(self.factor > 0, f"factor = {self.factor} must be above 0")
 
     def draw(self, data_dir, seed, replicate):
+        """The same data for training and for the test (`data_dir` is not used)."""
         rng = stream(seed, "data", self.name, replicate)
         W = rng.uniform(size=(self.m, self.d))
         W[-1] *= self.factor

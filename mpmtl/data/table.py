@@ -41,6 +41,7 @@ class Column:
 
     @property
     def features(self):
+        """Names of the features that come from the column."""
         if self.levels is not None:
             return [f"{self.name}={level}" for level in self.levels]
         return [self.name] + ([f"{self.name} missing"] if self.indicator else [])
@@ -78,6 +79,7 @@ class Encoder:
 
     @property
     def features(self):
+        """Names of all features, in the order of the columns of X."""
         names = [name for column in self.columns for name in column.features]
         return names + (["(bias)"] if self.bias else [])
 
@@ -99,6 +101,7 @@ class Encoder:
         return X
 
     def as_dict(self):
+        """Everything as JSON can hold it."""
         return asdict(self)
 
     @classmethod
@@ -128,7 +131,7 @@ def task_words(values):
 def read_table(path):
     """A CSV (also compressed, or tab-separated as .tsv) or Parquet file as a data frame."""
     path = Path(path)
-    require(path.is_file(), f"dataset.path = {path}: there is no such file")
+    require(path.is_file(), f"path = {path}: there is no such file")
     try:
         if path.suffix == ".parquet":
             frame = pd.read_parquet(path)
@@ -148,6 +151,7 @@ def read_table(path):
 
 
 def require_column(frame, name, key):
+    """Refuse a name, given as the setting `key`, that is no column; say which ones are near."""
     near = get_close_matches(str(name), list(frame.columns), n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(frame.columns)}"
     require(name in frame.columns, f"{key} = {name}: the table has no such column; {hint}")
@@ -220,29 +224,27 @@ class Table(RealData):
             value = getattr(self, key)
             ok = isinstance(value, kind) or (key == "features" and value is None)
             shape = "[a, b]" if kind is list else "{column: [...]}"
-            require(ok, f"dataset.{key} = {value}: write it as {shape}")
+            require(ok, f"{key} = {value}: write it as {shape}")
         require(
             self.indicators == "auto" or isinstance(self.indicators, list),
-            f"dataset.indicators = {self.indicators}: use auto or a list of columns",
+            f"indicators = {self.indicators}: use auto or a list of columns",
         )
         require(
             self.kind in ("auto", "regression", "binary"),
-            f"dataset.kind = {self.kind}: use auto, regression or binary",
+            f"kind = {self.kind}: use auto, regression or binary",
         )
-        require(self.rows in ("unit", "clip"), f"dataset.rows = {self.rows}: use unit or clip")
-        require(0 < self.norm < np.inf, f"dataset.norm = {self.norm} must be finite and above 0")
-        require(self.min_rows >= 1, f"dataset.min_rows = {self.min_rows} must be at least 1")
+        require(self.rows in ("unit", "clip"), f"rows = {self.rows}: use unit or clip")
+        require(0 < self.norm < np.inf, f"norm = {self.norm} must be finite and above 0")
+        require(self.min_rows >= 1, f"min_rows = {self.min_rows} must be at least 1")
         named = {f"ranges.{k}": v for k, v in self.ranges.items()}
         if self.target_range is not None:
             named["target_range"] = self.target_range
         for key, pair in named.items():
-            require(
-                _is_range(pair), f"dataset.{key} = {pair}: give it as [low, high] with low < high"
-            )
+            require(_is_range(pair), f"{key} = {pair}: give it as [low, high] with low < high")
         for key, levels in self.levels.items():
             require(
                 isinstance(levels, list) and len(levels) >= 2,
-                f"dataset.levels.{key} = {levels}: give a list of at least two levels",
+                f"levels.{key} = {levels}: give a list of at least two levels",
             )
 
     @property
@@ -253,7 +255,7 @@ class Table(RealData):
     @cached_property
     def digest(self):
         """SHA-256 of the file, so that results of another version of it are not mixed."""
-        require(Path(self.path).is_file(), f"dataset.path = {self.path}: there is no such file")
+        require(Path(self.path).is_file(), f"path = {self.path}: there is no such file")
         return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
 
     @cached_property
@@ -270,31 +272,31 @@ class Table(RealData):
         one_class = [kind == "binary" and len(np.unique(y[r])) < 2 for r in rows]
         small = [len(r) < self.min_rows for r in rows]
         for gone, why in (
-            (small, f"have fewer than {self.min_rows} rows (dataset.min_rows)"),
+            (small, f"have fewer than {self.min_rows} rows (min_rows)"),
             (one_class, "have one class only"),
         ):
             if any(gone):
                 notes.append(f"{sum(gone)} of {len(rows)} tasks left out: they {why}")
-        kept = [k for k in range(len(rows)) if not (one_class[k] or small[k])]
-        require(len(kept) > 0, f"{self.path}: no task is left ({'; '.join(notes)})")
+        usable = [k for k in range(len(rows)) if not (one_class[k] or small[k])]
+        require(len(usable) > 0, f"{self.path}: no task is left ({'; '.join(notes)})")
         data = MultiTaskData(
-            X=tuple(X[rows[k]] for k in kept),
-            y=tuple(y[rows[k]] for k in kept),
+            X=tuple(X[rows[k]] for k in usable),
+            y=tuple(y[rows[k]] for k in usable),
             kind=kind,
-            task_names=tuple(tasks[kept].tolist()),
+            task_names=tuple(tasks[usable].tolist()),
             feature_names=tuple(encoder.features),
             bias="(bias)" if self.bias else None,
         )
         require(
             max(data.n_samples) >= 2,
-            f"{self.path}: every task has one row only; is dataset.task = {self.task} right?",
+            f"{self.path}: every task has one row only; is task = {self.task} right?",
         )
         return data, encoder, tuple(notes), tuple(pooled)
 
     def _rows_in_use(self, frame, notes):
-        require_column(frame, self.task, "dataset.task")
-        require_column(frame, self.target, "dataset.target")
-        require(self.task != self.target, f"dataset.task and dataset.target are both {self.task}")
+        require_column(frame, self.task, "task")
+        require_column(frame, self.target, "target")
+        require(self.task != self.target, f"task and target are both {self.task}")
         empty = int(frame[self.task].isna().sum())
         require(empty == 0, f"column {self.task} names no task in {empty} rows: fill or drop them")
         without = frame[self.target].isna()
@@ -310,17 +312,17 @@ class Table(RealData):
         kind = self.kind
         if kind == "auto":
             kind = "binary" if len(classes) == 2 else "regression"
-            pooled.append("the kind of target (dataset.kind)")
+            pooled.append("the kind of target (kind)")
         if kind == "binary":
             require(
                 len(classes) == 2,
-                f"dataset.target = {self.target} has {len(classes)} values "
+                f"target = {self.target} has {len(classes)} values "
                 f"({', '.join(classes[:4])}...), not two classes",
             )
             positive = classes[-1] if self.positive is None else str(self.positive)
             require(
                 positive in classes,
-                f"dataset.positive = {self.positive}: {self.target} is {' or '.join(classes)}",
+                f"positive = {self.positive}: {self.target} is {' or '.join(classes)}",
             )
             notes.append(f"binary target: {self.target} = {positive} counts as 1")
             return kind, np.where(_words(values) == positive, 1.0, -1.0)
@@ -328,7 +330,7 @@ class Table(RealData):
         bad = ~np.isfinite(numbers)
         require(
             not bad.any(),
-            f"dataset.target = {self.target} is not a finite number in {int(bad.sum())} rows, "
+            f"target = {self.target} is not a finite number in {int(bad.sum())} rows, "
             f"for example {values[bad].iloc[0] if bad.any() else ''!r}",
         )
         if self.target_range is not None:
@@ -336,7 +338,7 @@ class Table(RealData):
             if (clipped != numbers).any():
                 notes.append(
                     f"{int((clipped != numbers).sum())} targets clipped to "
-                    f"dataset.target_range = {list(self.target_range)}"
+                    f"target_range = {list(self.target_range)}"
                 )
             numbers = clipped
         return kind, numbers
@@ -353,11 +355,11 @@ class Table(RealData):
             ("indicators", [] if self.indicators == "auto" else self.indicators),
         ):
             for name in listed:
-                require_column(frame, name, f"dataset.{key}")
+                require_column(frame, name, key)
         names = [name for name in names if name not in self.drop]
         for name in (self.task, self.target):
-            require(name not in names, f"dataset.features holds {name}, the task or the target")
-        require(len(names) > 0, "no feature is left: see dataset.features and dataset.drop")
+            require(name not in names, f"features holds {name}, the task or the target")
+        require(len(names) > 0, "no feature is left: features and drop leave none")
         return tuple(self._column(name, frame[name], pooled) for name in names)
 
     def _column(self, name, values, pooled):
@@ -367,20 +369,19 @@ class Table(RealData):
         if not numeric:
             require(
                 name not in self.ranges,
-                f"dataset.ranges.{name}: the column is not numeric, for example "
+                f"ranges.{name} = {self.ranges[name]}: the column is not numeric, for example "
                 f"{values.dropna().iloc[0] if values.notna().any() else 'empty'!r}",
             )
             levels = tuple(sorted(_words(values).dropna().unique()))
             require(
                 len(levels) >= 2,
-                f"column {name} has {len(levels)} level: add it to dataset.drop",
+                f"column {name} has {len(levels)} level: add it to drop",
             )
             require(
                 len(levels) <= 100,
-                f"column {name} has {len(levels)} levels: add it to dataset.drop, or declare "
-                f"dataset.levels.{name}",
+                f"column {name} has {len(levels)} levels: add it to drop, or declare levels.{name}",
             )
-            pooled.append(f"the levels of {name} (dataset.levels)")
+            pooled.append(f"the levels of {name} (levels)")
             return Column(name, levels=levels)
         numbers = values.to_numpy(dtype=float, na_value=np.nan)
         seen = numbers[~np.isnan(numbers)]
@@ -390,13 +391,12 @@ class Table(RealData):
         )
         require(
             len(seen) > 0 and seen.min() < seen.max(),
-            f"column {name} is {f'always {seen[0]:g}' if len(seen) else 'empty'}: add it to "
-            "dataset.drop",
+            f"column {name} is {f'always {seen[0]:g}' if len(seen) else 'empty'}: add it to drop",
         )
         if self.indicators == "auto":
             indicator = len(seen) < len(numbers)
             if indicator:
-                pooled.append(f"that {name} has gaps (dataset.indicators)")
+                pooled.append(f"that {name} has gaps (indicators)")
         else:
             indicator = name in self.indicators
         if name in self.ranges:
@@ -406,7 +406,7 @@ class Table(RealData):
             size = float(np.abs(seen).max())
             center, scale, limit = size * (seen / size).mean(), size * (seen / size).std(), None
             require(scale > 0, f"column {name} hardly varies about {center:g}: declare its range")
-            pooled.append(f"mean and sd of {name} (dataset.ranges)")
+            pooled.append(f"mean and sd of {name} (ranges)")
         return Column(name, None, float(center), float(scale), limit, indicator)
 
     @property
@@ -419,6 +419,7 @@ class Table(RealData):
 
     @property
     def caveats(self):
+        """Codes of the limits of a privacy statement that come from reading the table."""
         return ("pooled-schema",) if self._prepared[3] else ()
 
     def load(self, data_dir):

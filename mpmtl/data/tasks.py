@@ -36,10 +36,10 @@ class MultiTaskData:
     def digest(self):
         """What the samples and targets are, all of them, as 32 hexadecimal digits."""
         shapes = repr((self.kind, [rows.shape for rows in self.X]))
-        found = hashlib.blake2b(shapes.encode(), digest_size=16)
+        digest = hashlib.blake2b(shapes.encode(), digest_size=16)
         for array in (*self.X, *self.y):
-            found.update(np.ascontiguousarray(array, dtype=float))
-        return found.hexdigest()
+            digest.update(np.ascontiguousarray(array, dtype=float))
+        return digest.hexdigest()
 
     @classmethod
     def checked(cls, X, y, kind="regression", task_names=None, feature_names=None, bias=None):
@@ -87,7 +87,7 @@ class MultiTaskData:
             if kind == "binary":
                 require(
                     np.isin(target, (-1, 1)).all(),
-                    f"task {name}: binary targets must be -1 or 1, found {np.unique(target)[:5]}",
+                    f"task {name}: binary targets must be -1 or 1, not {np.unique(target)[:5]}",
                 )
                 require(
                     len(np.unique(target)) == 2,
@@ -105,15 +105,17 @@ class MultiTaskData:
 
     @property
     def n_tasks(self):
+        """Number of tasks, m."""
         return len(self.X)
 
     @property
     def n_features(self):
+        """Number of features, d."""
         return self.X[0].shape[1]
 
     @property
     def n_samples(self):
-        """Shape (m,)."""
+        """n_i of each task, shape (m,)."""
         return np.array([len(target) for target in self.y])
 
     def take(self, rows):
@@ -178,12 +180,12 @@ def assign_folds(data, n_folds, rng, stratified=True):
     InputError
         If every task has fewer samples than folds.
     """
-    require(n_folds >= 2, f"tuning.folds = {n_folds}: cross-validation needs at least 2")
+    require(n_folds >= 2, f"n_folds = {n_folds}: cross-validation needs at least 2")
     most = int(data.n_samples.max())
     require(
         most >= n_folds,
-        f"tuning.folds = {n_folds} is more than the {most} training samples of the largest task: "
-        "use fewer folds or tuning=fixed",
+        f"n_folds = {n_folds} is more than the {most} training samples of the largest task: "
+        "use fewer",
     )
     folds = []
     for y in data.y:

@@ -8,11 +8,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mpmtl.auditing.audit import default_method, run_audit, sample_counts, subjects_for
+from mpmtl.auditing.audit import (
+    AuditSettings,
+    default_method,
+    run_audit,
+    sample_counts,
+    subjects_for,
+)
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
+from mpmtl.methods import Budget
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
 #: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.
@@ -125,35 +132,26 @@ def execute_audit(run, out=None, explained=(), wait=False):
 
 
 def prepared_audit(run):
-    """Subjects of an audit, and their privacy statement."""
+    """What `run_audit` takes: subjects, privacy statement and settings of an audit."""
     data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
-    return subjects_for(
-        run.mechanism,
-        run.epsilon,
-        run.delta,
-        run.method,
-        data,
-        n_rounds=run.rounds,
-        lam=run.lam,
-        density=run.density,
-        seed=run.seed,
+    settings = AuditSettings(
+        run.rounds, run.lam, run.density, run.samples, run.confidence, run.attack, run.seed
     )
+    budget = Budget(run.mechanism, run.epsilon, run.delta)
+    return *subjects_for(budget, run.method, data, settings), settings
 
 
 def _measure(run, out):
     """`Audit.as_dict()` of an audit, with its plan and a progress bar."""
-    subjects, statement = prepared_audit(run)
-    counts = sample_counts(subjects, run.attack, run.samples)
-    print(plan_line(run, counts), file=out, flush=True)
+    subjects, statement, settings = prepared_audit(run)
+    print(plan_line(run, sample_counts(subjects, settings)), file=out, flush=True)
     with tqdm(desc=run.label, unit="release", unit_scale=True, disable=None) as bar:
 
         def progress(count, total):
             bar.total = total
             bar.update(count)
 
-        return run_audit(
-            subjects, statement, run.samples, run.confidence, run.attack, run.seed, progress
-        ).as_dict()
+        return run_audit(subjects, statement, settings, progress).as_dict()
 
 
 def plan_line(run, counts):

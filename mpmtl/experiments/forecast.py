@@ -113,12 +113,12 @@ def _rounds(candidates):
 
 def forecast_audit(run, samples=500):
     """Seconds of an audit, from one with few samples; its start is not counted twice."""
-    subjects, statement = prepared_audit(run)
-    full = max(n for *_, n in sample_counts(subjects, run.attack, run.samples))
+    subjects, statement, settings = prepared_audit(run)
+    full = max(n for *_, n in sample_counts(subjects, settings))
     seconds = []
     for n in (samples, 2 * samples):
         started = time.perf_counter()
-        run_audit(subjects, statement, n, run.confidence, run.attack, run.seed)
+        run_audit(subjects, statement, replace(settings, samples=n))
         seconds.append(time.perf_counter() - started)
     return seconds[0] + max(seconds[1] - seconds[0], 0.0) * (full / samples - 1)
 

@@ -12,7 +12,7 @@ from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.mechanisms import NoNoise
 from mpmtl.privacy.statements import NO_PROTECTION, SEPARATE, PrivacyStatement
-from mpmtl.solvers.gaussian_prior import Path, rows_at
+from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
 from mpmtl.solvers.proximal import clip_norms
 
@@ -36,7 +36,7 @@ class FeatureLearning(Method):
 
     .. math:: w_i = \arg\min L_i(w) + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
 
-    exactly (`solvers.gaussian_prior.Path`; logistic loss: one Newton step from its last model).
+    exactly (`solvers.gaussian_prior`; logistic loss: one Newton step from its last model).
     With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
     and priors with a mean leave that direction free. With several, models are shown less shrunk
     than they are used; from the second round on v_i is taken about the mean m that is known by
@@ -150,10 +150,10 @@ class FeatureLearning(Method):
             if self.tuning == "shared":
                 if t > 0 and isinstance(datafit, LogisticLoss):  # expanded anew
                     alone = separate_path(rows, ridge).shared_scale()
-                tried = [Path(rows, prior, gamma).shared_scale() for prior in candidates[1:]]
+                tried = [PriorPath(rows, prior, gamma).shared_scale() for prior in candidates[1:]]
                 W, shown = by_left_out([alone, *tried], datafit.n.sum())
                 continue
-            paths = [Path(rows, prior, gamma) for prior in candidates]
+            paths = [PriorPath(rows, prior, gamma) for prior in candidates]
             log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
             log_evidence, models = np.stack(log_evidence), np.stack(models)
             if self.tuning == "votes" and t == len(budgets) - 1:
@@ -221,7 +221,7 @@ def ridge_of(rows, W):
 def separate_path(rows, ridge=None):
     """Ridge models of every task on its own."""
     C = np.eye(rows.gram.shape[1])
-    return Path(rows, Prior("separate", C), gamma_grid(rows, ridge))
+    return PriorPath(rows, Prior("separate", C), gamma_grid(rows, ridge))
 
 
 def own_models(datafit):
@@ -238,7 +238,7 @@ def by_left_out(results, N):
     """Models averaged over priors and gamma by leave-one-out error e, the same weights for all
     tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown.
 
-    `results` holds `Path.shared_scale` of each prior, the first one that of separate tasks.
+    `results` holds `PriorPath.shared_scale` of each prior, the first one that of separate tasks.
     """
     errors, models = zip(*results, strict=True)
     weights = softmax(-N / TEMPER * np.log(np.maximum(errors, np.finfo(float).tiny)))

@@ -25,7 +25,7 @@ from mpmtl.penalties import penalty_named
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
 from mpmtl.privacy.statements import NOISE_CAVEATS, Guarantee
-from mpmtl.solvers.proximal import Rounds, proximal_rounds
+from mpmtl.solvers.proximal import Projection, Rounds, proximal_rounds
 
 PATH_SETTINGS = {"lam": at_least_zero(0.1), "n_rounds": count(1)}
 ROUNDS_SETTINGS = PATH_SETTINGS | {
@@ -270,16 +270,10 @@ class Proximal(Method):
     def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
         """Models after each round, for the candidates that run together."""
         start = W0 if self.init == "stl" else np.zeros_like(W0)
-        return proximal_rounds(
-            datafit,
-            penalty_named(self.penalty),
-            start,
-            rounds,
-            release,
-            perturb,
-            clip=self.clip,
-            negative=self.negative,
-        )
+        return proximal_rounds(datafit, self._projection(release), start, rounds, perturb)
+
+    def _projection(self, release):
+        return Projection(penalty_named(self.penalty), release, self.clip, self.negative)
 
     def statement(self, candidate, budget, datafit):
         """Statement for a fit with the candidate's rounds."""

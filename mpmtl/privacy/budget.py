@@ -61,8 +61,8 @@ def optimal_delta(eps_t, epsilon):
         L = \sum_t \pm\epsilon_t, \; P(+\epsilon_t) = \frac{e^{\epsilon_t}}{1 + e^{\epsilon_t}}
 
     Every pure eps_t-DP release is a randomised response that was processed further, so nothing is
-    worse than the composed responses and those are attained. The distribution of L is found on a
-    grid. A loss between two grid points is split so that its mass is kept under both neighbours:
+    worse than the composed responses and those are attained. The distribution of L is computed on a
+    grid. A loss between two grid points is split with the same mass under both neighbours:
     the split outcome tells more, never less, so the answer is not below the true delta, and it is
     the true one where all budgets are equal. What summation can lose to rounding is added.
 
@@ -246,7 +246,7 @@ def gaussian_mu(epsilon, delta):
     require(
         0 < delta < 1,
         f"delta = {delta}: the Gaussian mechanism needs delta in (0, 1); "
-        "use privacy=two_sided_wishart for delta = 0",
+        "the two-sided Wishart mechanism works with delta = 0",
     )
     low = high = 0.0  # delta grows with a
     step = 1.0

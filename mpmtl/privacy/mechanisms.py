@@ -41,12 +41,12 @@ VIEWS = {
 
 
 def check_view(mechanism, view):
-    """Refuse a mechanism that does not perturb what a method shows."""
+    """Refuse a mechanism that does not perturb what a method releases, its `view`."""
     allowed = [m.name for m in MECHANISMS if view in m.views]
     require(
         view in mechanism.views,
-        f"privacy={mechanism.name} does not fit a method that shows {VIEWS[view]}: use "
-        f"privacy={' or '.join(allowed)}",
+        f"mechanism {mechanism.name} does not fit a method that releases {VIEWS[view]}: use "
+        f"{' or '.join(allowed)}",
     )
 
 
@@ -70,7 +70,7 @@ class Mechanism:
     def __post_init__(self):
         require(
             self.shift >= 0 and np.isfinite(self.shift),
-            f"privacy.shift = {self.shift} must be finite and at least 0",
+            f"shift = {self.shift} must be finite and at least 0",
         )
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
@@ -118,7 +118,7 @@ class PureMechanism(Mechanism):
         super().__post_init__()
         require(
             self.accounting in ACCOUNTING,
-            f"privacy.accounting = {self.accounting}: use {' or '.join(ACCOUNTING)}",
+            f"accounting = {self.accounting}: use {' or '.join(ACCOUNTING)}",
         )
 
     @property
@@ -199,9 +199,9 @@ class Wishart(PureMechanism):
             proved = None
         if view == "diagonal" and d > 1:
             spent = delta if total > epsilon else 0.0  # the plain sum needs no delta
-            kept = np.prod([1 - wishart_diagonal_delta(eps, d) for eps in budgets])
+            intact = np.prod([1 - wishart_diagonal_delta(eps, d) for eps in budgets])
             basis = "chi-square noise on the diagonal, exact for the worst pair K e_1 and K e_2"
-            proved = Guarantee(epsilon, float(1 - (1 - spent) * kept), basis)
+            proved = Guarantee(epsilon, float(1 - (1 - spent) * intact), basis)
         return PrivacyStatement(
             self.name,
             claimed=Guarantee(epsilon, delta, self.claim),
@@ -241,8 +241,8 @@ def wishart_diagonal_delta(eps_t, d, at=None):
 
     def integrand(n):
         bound = -1 / math.expm1(-math.log1p(1 / n) - at / shape)
-        kept = below(bound - 1) if bound > 1 else 0.0
-        lost = np.exp(at + log_density(n + 1) + math.log(kept)) if kept > 0 else 0.0
+        under = below(bound - 1) if bound > 1 else 0.0
+        lost = np.exp(at + log_density(n + 1) + math.log(under)) if under > 0 else 0.0
         return np.exp(log_density(n)) * below(bound) - lost
 
     spread = gammaincinv(k, [1e-12, 1e-4, 0.01, 0.25, 0.5, 0.75, 0.99, 1 - 1e-4]) / eps_t
@@ -324,7 +324,7 @@ class Gaussian(Mechanism):
 class Laplace(PureMechanism):
     """Proved pure noise for the diagonal alone: Laplace(2 K^2/eps_t) on each Sigma_jj.
 
-    The l1 sensitivity of the diagonal is 2 K^2. Only for methods that show just the diagonal.
+    The l1 sensitivity of the diagonal is 2 K^2. Only for methods that release just the diagonal.
     """
 
     name: ClassVar[str] = "laplace"

@@ -43,7 +43,7 @@ class PrivacyCaveat(UserWarning):
 
 
 def warn_caveats(codes):
-    """Issue each caveat as a `PrivacyCaveat`; Python's default filter shows each one once."""
+    """Issue each caveat as a `PrivacyCaveat`; Python's default filter prints each one once."""
     for code in codes:
         warnings.warn(f"{code}: {CAVEATS[code]}", PrivacyCaveat, stacklevel=3)
 
@@ -90,6 +90,7 @@ class PrivacyStatement:
     adversary: str = ADVERSARY
 
     def as_dict(self):
+        """Everything as JSON can hold it; caveats with their texts."""
         block = asdict(self)
         block["caveats"] = {code: CAVEATS[code] for code in self.caveats}
         block["notes"] = list(self.notes)

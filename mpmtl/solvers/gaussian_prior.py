@@ -99,7 +99,7 @@ def rows_at(datafit, W):
     return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
 
 
-class Path:
+class PriorPath:
     """Solutions of all tasks under one prior for a grid of gamma.
 
     Parameters

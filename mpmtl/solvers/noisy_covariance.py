@@ -64,7 +64,7 @@ def spike(x, noise):
     r"""What lies behind eigenvalues x above the noise's spectrum.
 
     With the Stieltjes transform :math:`G(x) = \frac1d \sum_k 1/(x - \lambda_k)` of the noise, a
-    direction of strength theta shows as an eigenvalue x with :math:`\theta G(x) = 1`, whose
+    direction of strength theta appears as an eigenvalue x with :math:`\theta G(x) = 1`, whose
     eigenvector has the squared cosine :math:`-1/(\theta^2 G'(x))` with it. Returned is strength
     times squared cosine, :math:`-G(x)/G'(x)`. For a semicircle of radius 2r that is
     theta (1 - r^2/theta^2), theta = (x + sqrt(x^2 - 4 r^2))/2.
@@ -192,7 +192,7 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
         Mean to which the rounds seem to go, instead of the refined one.
     """
     d = len(S)
-    found = [
+    candidates = [
         Prior("separate", np.eye(d)),
         Prior("diagonal", diagonal_prior(S, noise, m, 1 / 8)),
         Prior("sparse", diagonal_prior(S, noise, m, 1 / 8, power=3)),
@@ -201,7 +201,7 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
         Prior("spiked", spectral_prior(S, noise, m, np.inf, power=2)),
     ]
     if total is None:
-        return found
+        return candidates
     means = dict(
         zip(("mean", "refined mean"), mean_directions(S, total, noise, sd, m), strict=True)
     )
@@ -218,5 +218,5 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
             f"{word}, spectral": spectral_prior(about, noise, left, 4),
             f"{word}, spiked": spectral_prior(about, noise, left, np.inf),
         }
-        found += [Prior(name, C, scaled, own) for name, C in covariances.items()]
-    return found
+        candidates += [Prior(name, C, scaled, own) for name, C in covariances.items()]
+    return candidates

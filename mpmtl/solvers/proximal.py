@@ -8,6 +8,8 @@ import numpy as np
 
 from mpmtl.errors import require
 
+CHECK_EVERY = 5  # rounds between two looks at the duality gap
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -76,18 +78,37 @@ def clip_norms(W, K):
     return W * (1 / np.maximum(1, norms / K[:, None]))[:, :, None]
 
 
-def proximal_rounds(
-    datafit,
-    penalty,
-    W0,
-    rounds,
-    release: Callable | None = None,
-    perturb: Callable | None = None,
-    local=None,
-    clip="models",
-    negative="abs",
-    restart=False,
-):
+@dataclass(frozen=True)
+class Projection:
+    """How a round projects the models: by a released covariance, or exactly.
+
+    Parameters
+    ----------
+    penalty : TraceNorm, GroupL1 or L1
+    release : callable, optional
+        ``release(t, Sigma)`` returns the released covariance of round t for the candidates still
+        running (the first ``len(Sigma)`` of the batch). Without it the proximal operator of the
+        penalty is applied exactly and nothing is protected.
+    clip : {"models", "covariance"}
+        Clip the models themselves (the paper), or only inside the covariance. Both protect alike.
+    negative : {"abs", "clip"}
+        What the root does with negative eigenvalues of a noisy covariance.
+    """
+
+    penalty: object
+    release: Callable | None = None
+    clip: str = "models"
+    negative: str = "abs"
+
+    def __call__(self, t, W, W_tilde, threshold):
+        source = W_tilde if self.clip == "models" else W
+        if self.release is None:
+            return self.penalty.prox(source, threshold)
+        Sigma = self.release(t, self.penalty.covariance(W_tilde))
+        return self.penalty.apply(source, self.penalty.projection(Sigma, threshold, self.negative))
+
+
+def proximal_rounds(datafit, project, W0, rounds, perturb=None, local=None, restart=False):
     r"""Yield :math:`\hat W^{(t)}`, t = 1, 2, ..., for the candidates that have a round t.
 
     .. math::
@@ -100,25 +121,19 @@ def proximal_rounds(
     Parameters
     ----------
     datafit : SquaredLoss or LogisticLoss
-    penalty : TraceNorm, GroupL1 or L1
+    project : Projection or callable
+        ``project(t, W, W_tilde, threshold)`` returns the projected models of round t from the
+        models before and after clipping; threshold is eta lambda, shape (b,).
     W0 : ndarray, shape (m, d) or (B, m, d)
         Start, models as rows.
     rounds : Rounds
-    release : callable, optional
-        ``release(t, Sigma)`` returns the released covariance of round t for the candidates still
-        running (the first ``len(Sigma)`` of the batch). Without it the proximal operator of the
-        penalty is applied exactly and nothing is protected.
     perturb : callable, optional
         ``perturb(t, W_tilde)`` adds noise to the clipped models, which are then clipped again
         (Algorithm 5, corrected).
     local : (penalty, ndarray, ndarray), optional
         W = P + Q (Algorithm 4): penalty and lambda_2 (shape (B,)) of the part Q that stays with its
-        task, and its start. `penalty`, W0 and the release then concern P, and rounds.lipschitz
+        task, and its start. `project` and W0 then concern P, and rounds.lipschitz
         must be that of both parts together, twice the loss's.
-    clip : {"models", "covariance"}
-        Clip the models themselves (the paper), or only inside the covariance. Both protect alike.
-    negative : {"abs", "clip"}
-        What the root does with negative eigenvalues of a noisy covariance.
     restart : bool
         Restart the momentum when it points uphill (for solving to the optimum).
 
@@ -149,12 +164,7 @@ def proximal_rounds(
         W_tilde = clip_norms(W, rounds.K[:b]) if clipping else W
         if perturb is not None:
             W_tilde = clip_norms(perturb(t, W_tilde), rounds.K[:b])
-        source = W_tilde if clip == "models" else W
-        if release is None:
-            W_hat = penalty.prox(source, threshold[:b])
-        else:
-            Sigma = release(t, penalty.covariance(W_tilde))
-            W_hat = penalty.apply(source, penalty.projection(Sigma, threshold[:b], negative))
+        W_hat = project(t, W, W_tilde, threshold[:b])
         if local is None:
             yield W_hat
         else:
@@ -217,7 +227,7 @@ def duality_gap(datafit, penalty, lam, W, mu=0.0):
     return (primal - dual) / np.maximum(primal, np.finfo(float).tiny)
 
 
-def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0, check_every=5):
+def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0):
     """Minimise L(W) + lam Omega(W) until the relative duality gap is at most tol.
 
     Returns
@@ -238,8 +248,9 @@ def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0, c
         lipschitz=datafit.lipschitz(),
     )
     start = np.zeros(datafit.shape) if W0 is None else W0
-    for t, W in enumerate(proximal_rounds(datafit, penalty, start, rounds, restart=True), start=1):
-        if t % check_every == 0 or t == max_rounds:
+    steps = proximal_rounds(datafit, Projection(penalty), start, rounds, restart=True)
+    for t, W in enumerate(steps, start=1):
+        if t % CHECK_EVERY == 0 or t == max_rounds:
             gap = float(duality_gap(datafit, penalty, lam, W, mu)[0])
             if gap <= tol:
                 break

@@ -8,6 +8,8 @@ from scipy.special import expit
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss
 
+TOL = 1e-13  # of the objective
+MAX_STEPS = 100
 FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
 
 
@@ -84,12 +86,12 @@ def _(datafit: LogisticLoss):
     return solve
 
 
-def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
+def _newton(X, y, c, lam, center, w):
     """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w - center||^2, started at w.
 
-    A Hessian is kept for as long as half the squared Newton decrement, which estimates how far the
+    A Hessian is used for as long as half the squared Newton decrement, which estimates how far the
     objective is above its minimum, falls by `FAST` a step. The last step is taken from where that
-    is below `tol` of the objective, or `tol` squared with a kept Hessian.
+    is below `TOL` of the objective, or `TOL` squared with an old Hessian.
     """
 
     def objective(margin, w):
@@ -102,7 +104,7 @@ def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
 
     margin = y * (X @ w)
     value, factor, before = objective(margin, w), None, np.inf
-    for _ in range(max_steps):
+    for _ in range(MAX_STEPS):
         p = expit(-margin)
         gradient = lam * (w - center) - c * (X.T @ (y * p))
         fresh = factor is None
@@ -116,10 +118,10 @@ def _newton(X, y, c, lam, center, w, tol=1e-13, max_steps=100):
             hessian[np.diag_indices_from(hessian)] += ridge
             factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
             direction, decrement = newton_step(factor, gradient)
-        if decrement <= 2 * (tol if fresh else tol**2) * value:
+        if decrement <= 2 * (TOL if fresh else TOL**2) * value:
             return w - direction  # this step is paid for, and gains more digits
         before, step = decrement, 1.0
-        slack = tol * value if decrement < tol * value else 0.0  # the objective's own rounding
+        slack = TOL * value if decrement < TOL * value else 0.0  # the objective's own rounding
         while True:
             trial = w - step * direction
             trial_margin = y * (X @ trial)
