@@ -100,8 +100,9 @@ def build_audit(cfg):
     require(settings["seed"] >= 0, f"seed = {settings['seed']} must be at least 0")
     if settings["samples"] == "auto":
         settings["samples"] = None
+    settings.pop("tuning")
     recorded |= {"delta": settings["delta"]}
-    for key in EXECUTION_KEYS:
+    for key in (*EXECUTION_KEYS, "tuning"):
         recorded.pop(key)
     return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
 

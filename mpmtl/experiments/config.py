@@ -62,6 +62,7 @@ class AuditSchema:
     dataset: Any = MISSING
     method: Any = None
     privacy: Any = MISSING
+    tuning: Any = MISSING
     epsilon: float = 1.0
     delta: Any = 5.4e-4
     d: Any = None
@@ -90,8 +91,7 @@ def register_schema():
 
 
 def _by_density(values, *, _root_):
-    tuning = _root_.get("tuning")  # an audit has none, and one value of each setting
-    return by_density(values, "fixed" if tuning is None else tuning.density)
+    return by_density(values, _root_.tuning.density)
 
 
 @dataclass(frozen=True)
