@@ -92,7 +92,7 @@ def build_audit(cfg):
     require(settings["seed"] >= 0, f"seed = {settings['seed']} must be at least 0")
     if settings["samples"] == "auto":
         settings["samples"] = None
-    recorded |= {"delta": settings["delta"]}
+    recorded |= {"delta": settings["delta"], "d": getattr(dataset, "d", None), "m": m}
     for key in EXECUTION_KEYS:
         recorded.pop(key)
     return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
@@ -132,7 +132,14 @@ def execute_audit(run, out=None, explained=(), wait=False):
             ).as_dict()
             folder.append({"replicate": 0, "audit": found})
         folder.write_manifest(
-            "complete", privacy=found["privacy"], verdicts=found["verdicts"], seed=run.seed
+            "complete",
+            tag="audit",
+            dataset=run.dataset.name,
+            method=run.method.name,
+            mechanism=run.mechanism.name,
+            privacy=found["privacy"],
+            verdicts=found["verdicts"],
+            seed=run.seed,
         )
         folder.write_table("bounds", found["rows"])
         with folder.explained():
