@@ -8,7 +8,7 @@ from scipy.special import expit
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import require
-from mpmtl.methods import Budget, Candidate, FeatureLearning, Proximal
+from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import Gaussian, Mechanism, check_view
@@ -166,12 +166,12 @@ class PrivateMultiTaskLearner(_Learner):
         method = Proximal("private", self.penalty, private=True, clip=self.clip)
         check_view(self.mechanism, method.view)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
-        candidate = Candidate(
-            self.penalty, self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
+        candidate = ProximalCandidate(
+            self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
         budget = Budget(self.mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y)
-        self.privacy_ = method.state(candidate, budget, datafit)
+        self.privacy_ = method.statement(candidate, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         start = ridge_path(datafit, [self.ridge])[0]
         ((_, W),) = method.fit(datafit, start, [candidate], budget, rng)
@@ -217,7 +217,7 @@ class PrivateFeatureLearner(_Learner):
         check_view(self.mechanism, method.view)
         budget = Budget(self.mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y)
-        self.privacy_ = method.state(None, budget, datafit)
+        self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         self.coef_ = method.models(datafit, own_models(datafit)[1], budget, rng).T
         return self

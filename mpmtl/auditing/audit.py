@@ -11,7 +11,6 @@ from mpmtl.auditing.subjects import FitView, Inputs, neighbours, subjects_of
 from mpmtl.data.synthetic import LowRank
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
-from mpmtl.experiments.tuning import Tuning
 from mpmtl.methods import Budget, Proximal, Scales
 from mpmtl.privacy.mechanisms import Mechanism, check_view
 from mpmtl.privacy.statements import PrivacyStatement
@@ -236,24 +235,14 @@ def inputs_from(data, method):
 
 
 def candidate_of(method, inputs, n_rounds, lam):
-    """One setting of the method that looks at no data: K = 1, no acceleration, alpha = 0."""
-    tuning = Tuning(
-        name="audit",
-        folds=2,
-        ridge=(0.1,),
-        lam=(lam,),
-        n_rounds=(n_rounds,),
-        path_rounds=(n_rounds,),
-        accelerated=(False,),
-        strongly_convex=(False,),
-        alpha=(0.0,),
-        Q=(1.0,),
-        K=(1.0,),
-        lam_unit="absolute",
-        K_unit="absolute",
-    )
+    """One setting of the method that looks at no data: its defaults, in absolute units."""
+    given = {"n_rounds": n_rounds} | ({"lam": lam} if isinstance(method, Proximal) else {})
+    absolute = {key: "absolute" for key in ("lam_unit", "K_unit") if hasattr(method, key)}
+    if method.settings:
+        grid = {key: value for key, value in given.items() if key in method.settings}
+        method = replace(method, grid=grid, **absolute)
     m, d = inputs.start.shape
-    candidate = method.candidates(tuning, Scales(1.0, np.ones((m + 1, d)), 1.0))[0]
+    candidate = method.candidates(Scales(1.0, np.ones((m + 1, d)), 1.0))[0]
     if isinstance(method, Proximal):  # lam in units of the step
         datafit, _ = inputs.with_models(np.zeros(d))
         candidate = replace(candidate, lam=lam * method.lipschitz(datafit))

@@ -417,7 +417,7 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
     """
     zero = np.zeros(inputs.start.shape[1])
     datafit, _ = inputs.with_models(zero)
-    statement = method.state(candidate, budget, datafit)
+    statement = method.statement(candidate, budget, datafit)
     guarantees = guarantees_of(statement)
     require(
         guarantees or statement.instance,

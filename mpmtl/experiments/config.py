@@ -14,7 +14,8 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.errors import InputError, require
-from mpmtl.methods import Budget
+from mpmtl.experiments.tuning import by_density
+from mpmtl.methods import Budget, Method
 from mpmtl.privacy.mechanisms import NoNoise, check_view
 
 GROUPS = ("dataset", "method", "privacy", "tuning", "parallel")
@@ -50,6 +51,7 @@ class Schema:
     overwrite: bool = False
     save_models: bool = False
     tag: str = ""
+    grids: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,9 +78,16 @@ class AuditSchema:
 
 
 def register_schema():
-    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`."""
+    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`, and how a
+    grid depends on the density of the tuning."""
+    OmegaConf.register_new_resolver("by_density", _by_density, replace=True)
     ConfigStore.instance().store(name="schema", node=Schema)
     ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
+
+
+def _by_density(values, *, _root_):
+    tuning = _root_.get("tuning")  # an audit has none, and one value of each setting
+    return by_density(values, "fixed" if tuning is None else tuning.density)
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,8 @@ class Run:
     delta : float or "auto"
     settings : dict
         The resolved config without the execution keys: what the numbers depend on.
+    grid : str
+        The density of the grids, and which settings were given otherwise.
     """
 
     dataset: Any
@@ -112,6 +123,7 @@ class Run:
     save_models: bool
     tag: str
     settings: dict = field(repr=False)
+    grid: str = ""
 
     @property
     def label(self):
@@ -148,6 +160,7 @@ def build(cfg):
         One line for whatever is wrong with the settings.
     """
     settings, recorded = resolved(cfg, Schema, GROUPS)
+    grid = _merge_grids(cfg, settings, recorded)
     chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
@@ -179,8 +192,29 @@ def build(cfg):
         delta=delta,
         settings=recorded,
         seed=settings["seed"],
+        grid=grid,
         **{key: settings[key] for key in EXECUTION_KEYS if key in settings},
     )
+
+
+def _merge_grids(cfg, settings, recorded):
+    """Take `grids.<method>`, an experiment's grids, into the method's; what is tried, in words.
+
+    The grid of the density is overruled by ``grids.<method>.<setting>``, and that by
+    ``method.grid.<setting>``.
+    """
+    given = settings.pop("grids").get(settings["method"].get("name")) or {}
+    recorded.pop("grids")
+    raw = OmegaConf.to_container(cfg.method, resolve=False).get("grid") or {}
+    changed = {key for key, value in raw.items() if not str(value).startswith("${")}
+    for key in given.keys() - changed:
+        settings["method"].setdefault("grid", {})[key] = given[key]
+        recorded["method"].setdefault("grid", {})[key] = given[key]
+    changed |= given.keys()
+    if not str(OmegaConf.to_container(cfg.tuning, resolve=False).get("ridge")).startswith("${"):
+        changed.add("ridge")
+    density = settings["tuning"].get("density")
+    return f"{density} but for {', '.join(sorted(changed))}" if changed else str(density)
 
 
 def resolved(cfg, schema, groups):
@@ -211,7 +245,13 @@ def instantiated(group, values):
         One line for whatever is wrong with the values.
     """
     require("_target_" in values, f"{group} has no _target_: choose one of its configs by name")
-    target = get_class(values["_target_"])
+    try:
+        target = get_class(values["_target_"])
+    except (ImportError, ValueError) as error:
+        raise InputError(one_line(error)) from error
+    if group == "method":
+        ok = isinstance(target, type) and issubclass(target, Method)
+        require(ok, f"{values['_target_']} is no method: it must extend mpmtl.methods.Method")
     if is_dataclass(target):
         for key in sorted(values.keys() - {f.name for f in fields(target)} - {"_target_"}):
             raise InputError(f"{group}.{key}: the chosen {group} has no such setting")
@@ -227,7 +267,10 @@ def instantiated(group, values):
     try:
         return instantiate(values, _convert_="all")
     except HydraException as error:
-        raise InputError(one_line(error)) from error
+        text = one_line(error)
+        own = re.match(r"(\w+)[. ]", text)  # the library names the setting, the command its group
+        named = own and own[1] in values
+        raise InputError(f"{group}.{text}" if named else text) from error
 
 
 _KIND_NAMES = {

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def run_replicate(run, replicate, keep=None):
     train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
     budget = run.budget(train.n_tasks)
     problem = prepare(train, run.tuning, run.method, run.seed, replicate, keep)
-    candidates = run.method.candidates(run.tuning, problem.scales)
+    candidates = run.method.candidates(problem.scales)
 
     def noise(fold):
         return stream(run.seed, "noise", replicate, fold)
@@ -61,7 +61,7 @@ def run_replicate(run, replicate, keep=None):
     chosen, log = candidates[best], FitLog()
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
-    statement = run.method.state(chosen, budget, problem.datafit)
+    statement = run.method.statement(chosen, budget, problem.datafit)
     if statement.claimed or statement.proved:
         caveats = (*statement.caveats, *getattr(run.dataset, "caveats", ()))
         statement = replace(statement, caveats=caveats)
@@ -85,7 +85,7 @@ def run_replicate(run, replicate, keep=None):
                 "replicate": replicate,
                 "metric": metric,
                 "value": value,
-                **asdict(chosen),
+                **chosen.as_row(),
             }
             for metric, value in metrics.items()
         ],
@@ -93,7 +93,7 @@ def run_replicate(run, replicate, keep=None):
             {
                 "replicate": replicate,
                 "candidate": k,
-                **asdict(candidate),
+                **candidate.as_row(),
                 "score": score if np.isfinite(score) else None,
                 "chosen": k == best,
             }
@@ -102,7 +102,8 @@ def run_replicate(run, replicate, keep=None):
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
         "privacy": statement.as_dict(),
-        "edges": edges(chosen, candidates),
+        "settings": chosen.as_row(),
+        "edges": edges(run.method.limits(), chosen, candidates),
         "arrays": arrays,
         "models": models,
     }
@@ -146,7 +147,7 @@ def execute(run, out=None, explained=(), wait=False):
     path = Path(run.results_dir) / run.folder
     notes = getattr(run.dataset, "notes", ())
     names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
-    names |= {"mechanism": run.mechanism.name, "grid": run.tuning.name}
+    names |= {"mechanism": run.mechanism.name, "grid": run.grid}
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
         todo = [
             r

@@ -10,6 +10,7 @@ from mpmtl.metrics import METRICS
 from mpmtl.privacy.statements import CAVEATS
 
 WIDTH = 96
+NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
 
 
 def duration(seconds):
@@ -35,7 +36,7 @@ def _budget_words(run):
 
 def plan_line(run, n_todo):
     """What the run will do: data x method, budget, replicates x folds x candidates."""
-    n_candidates = run.method.n_candidates(run.tuning)
+    n_candidates = run.method.n_candidates()
     tuning = f"{run.tuning.folds} folds x {n_candidates} candidates"
     if n_candidates == 1:
         tuning = "1 candidate, no cross-validation"
@@ -86,21 +87,19 @@ def _plus_minus(values):
 
 def _settings(records):
     """Chosen settings: the most frequent value of each, or the median of a continuous one."""
-    rows = [record["replicates"][0] for record in records]
-    words = []
-    for key in ("variant", "penalty", "n_rounds", "accelerated", "strongly_convex", "rank"):
-        values = [row[key] for row in rows if row[key] is not None]
-        if values:
+    rows, words = [record["settings"] for record in records], []
+    for key in dict.fromkeys(key for row in rows for key in row):
+        values = [row[key] for row in rows if row.get(key) is not None]
+        if not values or key in NOT_IN_CARD:
+            continue
+        name = "T" if key == "n_rounds" else key.replace("lam", "lambda")
+        if isinstance(values[0], float):
+            median = " (median)" if len(set(values)) > 1 else ""
+            words.append(f"{name} = {np.median(values):.3g}{median}")
+        else:
             value, count = Counter(values).most_common(1)[0]
             share = f" ({100 * count / len(rows):.0f} %)" if count < len(rows) else ""
-            words.append(f"{'T' if key == 'n_rounds' else key} = {value}{share}")
-    for key in ("lam", "lam2", "K", "step"):
-        values = [row[key] for row in rows if row[key] is not None]
-        if values:
-            words.append(
-                f"{key.replace('lam', 'lambda')} = {np.median(values):.3g}"
-                + (" (median)" if len(set(values)) > 1 else "")
-            )
+            words.append(f"{name} = {value}{share}")
     return ", ".join(words)
 
 

@@ -1,7 +1,7 @@
-"""Candidate grids and 5-fold cross-validation: one setting, shared by all tasks."""
+"""5-fold cross-validation: one setting, shared by all tasks."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -10,131 +10,68 @@ from mpmtl.data.tasks import assign_folds
 from mpmtl.datafits import LogisticLoss, datafit_for
 from mpmtl.errors import require
 from mpmtl.methods import Scales
+from mpmtl.methods.base import one_of
 from mpmtl.metrics import heldout_error
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
 
-GRIDS = (
-    "ridge",
-    "lam",
-    "n_rounds",
-    "path_rounds",
-    "accelerated",
-    "strongly_convex",
-    "alpha",
-    "Q",
-    "K",
-    "noisy_ridge",
-    "lam2",
-    "gamma",
-    "psi",
-    "rank",
-    "step",
-)
+#: How dense the methods' grids are, from one value each to all that the paper tunes.
+DENSITIES = ("fixed", "smoke", "coarse", "laptop", "standard", "paper")
+
+
+def by_density(values, density):
+    """The values of a grid at a density: its own, or those of the next thinner one that has some.
+
+    Parameters
+    ----------
+    values : dict
+        From density to a value or a list of values; ``fixed`` has one value.
+    density : str
+    """
+    one_of("tuning.density", density, DENSITIES)
+    for name in values:
+        one_of("a density of a grid", name, DENSITIES)
+    require("fixed" in values, f"a grid has no value for fixed, only for {', '.join(values)}")
+    at = DENSITIES.index(density)
+    return values[next(name for name in DENSITIES[at::-1] if name in values)]
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Grids of the hyper-parameters; every combination is a candidate.
+    """How settings are chosen; what they are chosen from is each method's ``grid``.
 
     Parameters
     ----------
+    density : str
+        Of the methods' grids, one of `DENSITIES`.
     folds : int
         Folds of the cross-validation, which is left out where there is one candidate only.
     ridge : tuple of float
-        l2 penalties of the STL models, in units of the Lipschitz constant L.
-    lam : tuple of float
-        lambda, in units of the smallest lambda that gives W = 0 (``lam_unit="max"``) or as it is
-        (``"absolute"``).
-    n_rounds, path_rounds : tuple of int
-        T of the private and of the non-private methods.
-    accelerated, strongly_convex : tuple of bool
-        Forms of the private methods.
-    alpha, Q : tuple of float or "theory"
-        Allocation over rounds for convex and strongly convex forms.
-    noisy_ridge : tuple of float
-        l2 penalties of `dp_mtrl` and `dp_aggr`, whose noise shrinks with them, in units of L.
-    lam2 : tuple of float
-        Second regularisation: of the task relations (`mtrl`, `dp_mtrl`, `rl`; in units of L/m) and
-        of the local part (`lr_sp`; in the unit of lam).
-    gamma : tuple of float
-        Clipping norm of `mr_mtl`, in the unit of K.
-    psi : tuple of float
-        Clipping norm of `fedrep`, in units of a typical gradient.
-    step : tuple of float
-        Step of `fedrep`: the furthest that the representation moves in a round without noise.
-    rank : tuple of int
-        Columns of `fedrep`'s representation.
-    K : tuple of float
-        Clipping norm, in units of the median norm of the STL models (``K_unit="median"``) or as
-        it is (``"absolute"``).
+        l2 penalties of the separate tasks that start every fit and stand beside it in every card,
+        in units of the Lipschitz constant L.
+    stratified : bool
+        Folds of a binary task have both classes where that is possible.
     search : {"grid", "halving"}
         All candidates on all folds, or a race: after each fold only the best eighth of the
         candidates goes on, a quarter of the cost or less.
     """
 
-    name: str
+    density: str
     folds: int
     ridge: tuple
-    lam: tuple
-    n_rounds: tuple
-    path_rounds: tuple
-    accelerated: tuple
-    strongly_convex: tuple
-    alpha: tuple
-    Q: tuple
-    K: tuple
-    noisy_ridge: tuple = (1.0,)
-    lam2: tuple = (0.1,)
-    gamma: tuple = (1.0,)
-    psi: tuple = (1.0,)
-    rank: tuple = (5,)
-    step: tuple = (1.0,)
-    lam_unit: str = "max"
-    K_unit: str = "median"
     stratified: bool = True
     search: str = "grid"
 
     def __post_init__(self):
-        for key in GRIDS:
-            value = getattr(self, key)
-            single = isinstance(value, str | int | float)
-            values = (value,) if single else tuple(value)
-            require(len(values) > 0, f"tuning.{key} is empty: give at least one value")
-            object.__setattr__(self, key, values)
-        self._check("ridge", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
-        self._check("lam", lambda v: v >= 0 and np.isfinite(v), "finite and at least 0")
-        for key in ("K", "noisy_ridge", "lam2", "gamma", "psi", "step"):
-            self._check(key, lambda v: v > 0 and np.isfinite(v), "finite and above 0")
-        whole = "a whole number of at least 1"
-        self._check("n_rounds", lambda v: v >= 1 and v == int(v), whole)
-        self._check("path_rounds", lambda v: v >= 1 and v == int(v), whole)
-        self._check("rank", lambda v: v >= 1 and v == int(v), whole)
-        for key in ("accelerated", "strongly_convex"):
-            self._check(key, lambda v: isinstance(v, bool), "true or false")
-        self._check("alpha", lambda v: v == "theory" or np.isfinite(v), "a finite number or theory")
-        self._check("Q", lambda v: v == "theory" or 0 < v < np.inf, "above 0 or theory")
-        require(self.folds >= 2, f"tuning.folds = {self.folds}: use at least 2")
-        require(
-            self.search in ("grid", "halving"),
-            f"tuning.search = {self.search}: use grid or halving",
-        )
-        require(
-            self.lam_unit in ("max", "absolute"),
-            f"tuning.lam_unit = {self.lam_unit}: use max or absolute",
-        )
-        require(
-            self.K_unit in ("median", "absolute"),
-            f"tuning.K_unit = {self.K_unit}: use median or absolute",
-        )
-
-    def _check(self, key, allowed, rule):
-        for value in getattr(self, key):
-            try:
-                ok = allowed(value)
-            except (TypeError, ValueError):
-                ok = False
-            require(ok, f"tuning.{key} = {value} must be {rule}")
+        single = isinstance(self.ridge, int | float)
+        object.__setattr__(self, "ridge", (self.ridge,) if single else tuple(self.ridge))
+        require(len(self.ridge) > 0, "ridge is empty: give at least one value")
+        for value in self.ridge:
+            ok = isinstance(value, int | float) and 0 <= value < np.inf
+            require(ok, f"ridge = {value} must be finite and at least 0")
+        require(self.folds >= 2, f"folds = {self.folds}: use at least 2")
+        one_of("density", self.density, DENSITIES)
+        one_of("search", self.search, ("grid", "halving"))
 
 
 @dataclass(frozen=True)
@@ -187,7 +124,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
     variance = np.array([y.var() for y in train.y])
     parts = []
-    if len(lams) > 1 or method.n_candidates(tuning) > 1:
+    if len(lams) > 1 or method.n_candidates() > 1:
         rng = stream(seed, "folds", replicate)
         labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
         parts = [
@@ -266,20 +203,25 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     return errors
 
 
-#: Limits that no grid could pass: one round, no penalty.
-NATURAL_LIMITS = {"n_rounds": 1, "rank": 1, "lam2": 0.0}
+def edges(limits, chosen, candidates):
+    """Names of the numeric settings whose chosen value is the first or last of its grid.
 
-
-def edges(chosen, candidates):
-    """Names of the numeric settings whose chosen value is the first or last of its grid."""
-    found = []
-    alike = [c for c in candidates if (c.penalty, c.variant) == (chosen.penalty, chosen.variant)]
-    for key in (f.name for f in fields(chosen)):
-        value = getattr(chosen, key)
+    Parameters
+    ----------
+    limits : dict of str to float
+        Natural limits of settings, which no grid could pass and are no edges.
+    chosen : Candidate
+    candidates : list of Candidate
+    """
+    row = chosen.as_row()
+    words = {key: value for key, value in row.items() if isinstance(value, str)}
+    alike = [r for r in (c.as_row() for c in candidates) if words.items() <= r.items()]
+    at_edge = []
+    for key, value in row.items():
         if isinstance(value, bool | str) or value is None:
             continue
-        values = {getattr(c, key) for c in alike if getattr(c, key) is not None}
-        at_edge = value in (min(values), max(values)) and value != NATURAL_LIMITS.get(key)
-        if len(values) > 2 and at_edge:
-            found.append(key)
-    return found
+        values = {r[key] for r in alike if r[key] is not None}
+        extreme = value in (min(values), max(values)) and value != limits.get(key)
+        if len(values) > 2 and extreme:
+            at_edge.append(key)
+    return at_edge

@@ -1,13 +1,12 @@
 """Averages of local models: `aggr` and `dp_aggr` (Pathak, Rane, Raj 2010), reconstructed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from mpmtl.datafits import LogisticLoss
-from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, Method
+from mpmtl.methods.base import Candidate, Method, above_zero, one_of
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
 from mpmtl.privacy.statements import (
@@ -17,6 +16,13 @@ from mpmtl.privacy.statements import (
     PrivacyStatement,
 )
 from mpmtl.solvers.single_task import ridge_path
+
+
+@dataclass(frozen=True)
+class AverageCandidate(Candidate):
+    """lambda of the local models, whose loss is averaged."""
+
+    lam: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Average(Method):
     noise : {"laplace", "l2"}
         Independent Laplace entries (published), or a density ~ exp(-||b||_2/scale), for which
         2/(n lambda) is the l2 sensitivity.
+    grid : dict
+        lam, in units of the averaged loss's L.
 
     References
     ----------
@@ -44,15 +52,17 @@ class Average(Method):
     name: str
     private: bool
     noise: str = "laplace"
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {"lam": above_zero(1.0)}
     view: ClassVar[str] = "output"
 
     def __post_init__(self):
-        require(self.noise in ("laplace", "l2"), f"method.noise = {self.noise}: use laplace or l2")
+        super().__post_init__()
+        one_of("noise", self.noise, ("laplace", "l2"))
 
-    def candidates(self, tuning, scales):
-        lams = tuning.noisy_ridge if self.private else tuning.ridge
-        return [Candidate(None, scales.averaged_lipschitz * lam, n_rounds=1) for lam in lams]
+    def candidates(self, scales):
+        return [AverageCandidate(scales.averaged_lipschitz * lam) for lam in self.grid["lam"]]
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         averaged = replace(datafit, average=True)
@@ -76,7 +86,7 @@ class Average(Method):
     def round_budgets(self, candidate, budget, datafit):
         return [instance_budget(budget, datafit).epsilon]
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         """Proved for the logistic loss with rows of norm at most 1; else claimed.
 
         The l2 sensitivity of a local model is 2/(n_i lambda), that of the mean 2/(m n_i lambda).

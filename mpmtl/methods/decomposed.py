@@ -1,17 +1,24 @@
 """`lr_sp`: Algorithm 4, W = P + Q with P shared and protected, Q local."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
-from mpmtl.errors import require
-from mpmtl.methods.proximal import Proximal
+from mpmtl.methods.base import at_least_zero, one_of
+from mpmtl.methods.proximal import Proximal, ProximalCandidate
 from mpmtl.penalties import penalty_named
 from mpmtl.solvers.proximal import proximal_rounds
 
 LOCAL = ("l1", "l12", "frobenius")
+
+
+@dataclass(frozen=True)
+class DecomposedCandidate(ProximalCandidate):
+    """lambda_1 is lam, the weight of the shared part; lambda_2 is lam_local."""
+
+    lam_local: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Decomposed(Proximal):
 
     P goes through the rounds of Algorithm 2 or 3; Q takes the same gradient step and its own
     proximal step, on its task alone, which costs no budget. Both parts move, so the step is
-    1/(2L). In a `Candidate`, lam is lambda_1 and lam2 is lambda_2.
+    1/(2L).
 
     Parameters
     ----------
@@ -30,31 +37,35 @@ class Decomposed(Proximal):
         Omega: entries, whole tasks (columnwise l2), or the squared Frobenius norm.
     init : {"split", "paper"}
         P = W^(0) and Q = 0, or P = Q = W^(0) as printed, which doubles the model.
+    grid : dict
+        Those of `Proximal` with lam for lambda_1, and lam_local for lambda_2 in the same unit (of L
+        for "frobenius").
     """
 
     local: str = "l1"
     init: str = "split"
+    settings: ClassVar[dict] = Proximal.settings | {"lam_local": at_least_zero(0.1)}
     starts: ClassVar[tuple] = ("split", "paper")
     parts: ClassVar[int] = 2
 
     def __post_init__(self):
         super().__post_init__()
-        require(self.local in LOCAL, f"method.local = {self.local}: use {' or '.join(LOCAL)}")
+        one_of("local", self.local, LOCAL)
 
-    def candidates(self, tuning, scales):
+    def candidates(self, scales):
         own = penalty_named(self.local)
         if self.local == "frobenius":
             unit = scales.lipschitz
         else:
-            unit = scales.lam_unit(own, tuning.lam_unit)
+            unit = scales.lam_unit(own, self.lam_unit)
         return [
-            replace(candidate, lam2=unit * lam2)
-            for candidate, lam2 in product(super().candidates(tuning, scales), tuning.lam2)
+            DecomposedCandidate(**c.as_row(), lam_local=unit * lam)
+            for c, lam in product(super().candidates(scales), self.grid["lam_local"])
         ]
 
     def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
         own_start = W0 if self.init == "paper" else np.zeros_like(W0)
-        local = penalty_named(self.local), np.array([c.lam2 for c in heads]), own_start
+        local = penalty_named(self.local), np.array([c.lam_local for c in heads]), own_start
         for P, Q in proximal_rounds(
             datafit,
             penalty_named(self.penalty),

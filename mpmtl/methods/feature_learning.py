@@ -9,7 +9,7 @@ from scipy.special import logsumexp, softmax
 from mpmtl.data.tasks import unit_rows
 from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, Method
+from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.mechanisms import NoNoise
 from mpmtl.privacy.statements import NO_PROTECTION, SEPARATE, PrivacyStatement
 from mpmtl.solvers.gaussian_prior import Path, rows_at
@@ -70,19 +70,13 @@ class FeatureLearning(Method):
     view: ClassVar[str] = "full"
 
     def __post_init__(self):
-        require(
-            self.tuning in ("shared", "local", "votes"),
-            f"method.tuning = {self.tuning}: use shared, local or votes",
-        )
-        require(0 <= self.affine <= 1, f"method.affine = {self.affine} must be between 0 and 1")
+        one_of("tuning", self.tuning, ("shared", "local", "votes"))
+        require(0 <= self.affine <= 1, f"affine = {self.affine} must be between 0 and 1")
         require(
             self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
-            f"method.rounds = {self.rounds} must be auto or a whole number of at least 0",
+            f"rounds = {self.rounds} must be auto or a whole number of at least 0",
         )
-        require(
-            0 < self.vote_share < 1,
-            f"method.vote_share = {self.vote_share} must be between 0 and 1",
-        )
+        require(0 < self.vote_share < 1, f"vote_share = {self.vote_share} must be between 0 and 1")
 
     @property
     def private(self):
@@ -93,8 +87,8 @@ class FeatureLearning(Method):
         """Whether tasks never see each other."""
         return self.rounds == 0
 
-    def candidates(self, tuning, scales):
-        return [Candidate(None, None)]
+    def candidates(self, scales):
+        return [Candidate()]
 
     def budgets(self, budget, m, d):
         """Budget of each round, shape (T,)."""
@@ -176,7 +170,7 @@ class FeatureLearning(Method):
             log.add_round(noise, U.T @ U)
         return U.T @ U + noise
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         """Statement of the releases, plus the votes; nothing else is chosen from others' data
         unless ``tuning="shared"``."""
         if self.separate:
@@ -185,7 +179,7 @@ class FeatureLearning(Method):
             return NO_PROTECTION
         m, d = datafit.shape
         part = self._for_releases(budget)
-        block = budget.mechanism.state(
+        block = budget.mechanism.statement(
             part.epsilon, part.delta, self.budgets(budget, m, d), d + (self.affine > 0), self.view
         )
         if self.tuning == "shared":

@@ -1,14 +1,32 @@
 """`mr_mtl`: mean-regularised multi-task learning with task-level privacy (Hu, Wu, Smith 2021)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
-from mpmtl.methods.base import Candidate, Method, rounds_up_to
+from mpmtl.methods.base import (
+    K_UNITS,
+    Candidate,
+    Method,
+    above_zero,
+    at_least_zero,
+    count,
+    one_of,
+)
 from mpmtl.solvers.proximal import clip_norms
 from mpmtl.solvers.single_task import ridge_solver
+
+
+@dataclass(frozen=True)
+class MeanRegularisedCandidate(Candidate):
+    """lambda of the rounds and of the last solve, clipping norm gamma, rounds T."""
+
+    lam: float
+    lam_final: float
+    gamma: float
+    n_rounds: int
 
 
 @dataclass(frozen=True)
@@ -20,8 +38,13 @@ class MeanRegularised(Method):
     Round: delta_i = w_i - w_0 scaled to a norm of at most gamma;
     w_0 <- w_0 + mean_i delta_i + N(0, sigma_t^2 I), sigma_t = 2 gamma/(m mu_t); start w_0 = 0. The
     last solve has a lambda of its own. Replacing a task moves the mean by at most
-    2 gamma/m, so a round is mu_t-GDP and the rounds compose exactly. In a `Candidate`, lam is the
-    lambda of the rounds, lam2 that of the last solve and K is gamma.
+    2 gamma/m, so a round is mu_t-GDP and the rounds compose exactly.
+
+    Parameters
+    ----------
+    grid : dict
+        lam and lam_final in units of L; gamma in ``K_unit`` ("median": of the norm of separate
+        models, or "absolute"); n_rounds.
 
     References
     ----------
@@ -29,19 +52,30 @@ class MeanRegularised(Method):
     """
 
     name: str
-    max_rounds: int = 20
+    K_unit: str = "median"
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {
+        "lam": at_least_zero(0.1),
+        "lam_final": at_least_zero(0.1),
+        "gamma": above_zero(1.0),
+        "n_rounds": count(1),
+    }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "vector"
 
-    def candidates(self, tuning, scales):
-        lams = [scales.lipschitz * lam for lam in tuning.ridge]
-        gammas = [scales.K_unit(tuning.K_unit) * K for K in tuning.gamma]
+    def __post_init__(self):
+        super().__post_init__()
+        one_of("K_unit", self.K_unit, K_UNITS)
+
+    def candidates(self, scales):
+        lams, finals = (
+            [scales.lipschitz * lam for lam in self.grid[key]] for key in ("lam", "lam_final")
+        )
+        gammas = [scales.K_unit(self.K_unit) * gamma for gamma in self.grid["gamma"]]
         return [
-            Candidate(None, lam, T, K=gamma, lam2=last)
-            for lam, T, gamma, last in product(
-                lams, rounds_up_to(tuning, self.max_rounds), gammas, lams
-            )
+            MeanRegularisedCandidate(lam, final, gamma, T)
+            for lam, T, gamma, final in product(lams, self.grid["n_rounds"], gammas, finals)
         ]
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
@@ -53,13 +87,13 @@ class MeanRegularised(Method):
         first = dict(zip(first, solve(list(first)), strict=True))
         groups = {}
         for index, c in enumerate(candidates):
-            groups.setdefault((c.n_rounds, c.lam, c.K), []).append(index)
+            groups.setdefault((c.n_rounds, c.lam, c.gamma), []).append(index)
         T = max(c.n_rounds for c in candidates)
         draws = [rng.standard_normal(d) for _ in range(T)]
         for n_rounds in sorted({key[0] for key in groups}):
             together = [key for key in groups if key[0] == n_rounds]
             lams = np.array([lam for _, lam, _ in together])
-            gamma = np.array([K for _, _, K in together])
+            gamma = np.array([norm for _, _, norm in together])
             budgets = budget.of_rounds(candidates[groups[together[0]][0]])
             sigma = 2 * gamma[:, None] / m * budget.mechanism.scale(budgets)
             w0, W = np.zeros((len(together), d)), np.stack([first[lam] for lam in lams])
@@ -72,14 +106,14 @@ class MeanRegularised(Method):
                     log.add_round(noise[0], mean[0])
                 w0 = w0 + mean + noise
             for b, key in enumerate(together):
-                last = np.array([candidates[i].lam2 for i in groups[key]])
+                last = np.array([candidates[i].lam_final for i in groups[key]])
                 center = np.repeat(w0[b : b + 1], len(last), axis=0)
                 near = np.repeat(W[b : b + 1], len(last), axis=0)
                 yield np.array(groups[key]), solve(last, center, near)
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         rounds = budget.of_rounds(candidate)
-        return budget.mechanism.state(budget.epsilon, budget.delta, rounds, None, self.view)
+        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, None, self.view)
 
 
 def clipped_mean(delta, gamma):

@@ -1,13 +1,26 @@
 """Algorithms 2, 3 and 5 and their non-private relatives."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import ClassVar
 
 import numpy as np
 
 from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, Method, NoisyRelease
+from mpmtl.methods.base import (
+    K_UNITS,
+    LAM_UNITS,
+    Candidate,
+    Method,
+    NoisyRelease,
+    above_zero,
+    at_least_zero,
+    count,
+    flag,
+    growth_or_theory,
+    one_of,
+    ratio_or_theory,
+)
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
@@ -15,6 +28,30 @@ from mpmtl.privacy.statements import NOISE_CAVEATS, Guarantee
 from mpmtl.solvers.proximal import Rounds, proximal_rounds
 
 BLOCK = 16  # candidates that run together; larger blocks no longer fit the cache
+
+
+@dataclass(frozen=True)
+class PathCandidate(Candidate):
+    """Without noise: lambda and T of the accelerated convex form."""
+
+    lam: float
+    n_rounds: int
+    accelerated: ClassVar[bool] = True
+    strongly_convex: ClassVar[bool] = False
+    K: ClassVar[None] = None
+
+
+@dataclass(frozen=True)
+class ProximalCandidate(Candidate):
+    """lambda, T, the form of the rounds, alpha or Q of the allocation, clipping norm K."""
+
+    lam: float
+    n_rounds: int
+    accelerated: bool
+    strongly_convex: bool
+    alpha: float | None = None
+    Q: float | None = None
+    K: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +80,11 @@ class Proximal(Method):
     instance_protection : dict or None
         ``{"epsilon": e}``: Algorithm 5, noise on every clipped model, which protects a single
         sample with budget e besides.
+    grid : dict
+        lam in ``lam_unit`` ("max": of the smallest lambda that gives W = 0, or "absolute") and
+        n_rounds; if private also accelerated, strongly_convex, alpha (convex) and Q (strongly
+        convex), which may be "theory", and K in ``K_unit`` ("median": of the norm of separate
+        models, or "absolute").
     """
 
     name: str
@@ -55,36 +97,49 @@ class Proximal(Method):
     eta: float | None = None
     loss_average: bool | None = None
     instance_protection: dict | None = None
+    lam_unit: str = "max"
+    K_unit: str = "median"
+    grid: dict = field(default_factory=dict)
+    settings: ClassVar[dict] = {
+        "lam": at_least_zero(0.1),
+        "n_rounds": count(1),
+        "accelerated": flag(False),
+        "strongly_convex": flag(False),
+        "alpha": growth_or_theory(0.0),
+        "Q": ratio_or_theory(1.0),
+        "K": above_zero(1.0),
+    }
     starts: ClassVar[tuple] = ("stl", "zero")
     parts: ClassVar[int] = 1  # parts of a decomposed model, which share its gradient
 
     def __post_init__(self):
+        super().__post_init__()
         penalty_named(self.penalty)
         given = self.instance_protection
         require(
             given is None or (isinstance(given, dict) and set(given) == {"epsilon"}),
-            f"method.instance_protection = {given}: give method.instance_protection.epsilon=...",
+            f"instance_protection = {given}: give its epsilon, and nothing else",
         )
         if self.instance_epsilon is not None:
-            require(self.private, f"method.instance_protection does not fit method={self.name}")
+            require(self.private, f"instance_protection needs a private method, not {self.name}")
             require(
                 isinstance(self.instance_epsilon, int | float)
                 and 0 < self.instance_epsilon < np.inf,
-                f"method.instance_protection.epsilon = {self.instance_epsilon} must be finite and "
-                "above 0",
+                f"instance_protection.epsilon = {self.instance_epsilon} must be finite and above 0",
             )
         for key, allowed in (
             ("init", self.starts),
             ("clip", ("models", "covariance")),
             ("negative", ("abs", "clip")),
+            ("lam_unit", LAM_UNITS),
+            ("K_unit", K_UNITS),
         ):
-            value = getattr(self, key)
-            require(value in allowed, f"method.{key} = {value}: use {' or '.join(allowed)}")
+            one_of(key, getattr(self, key), allowed)
         for key in ("mu", "eta"):
             value = getattr(self, key)
             require(
                 (key == "eta" and value is None) or 0 < value < np.inf,
-                f"method.{key} = {value} must be finite and above 0",
+                f"{key} = {value} must be finite and above 0",
             )
 
     @property
@@ -97,25 +152,22 @@ class Proximal(Method):
         """What other tasks see of the covariance: "full" or "diagonal"."""
         return penalty_named(self.penalty).view
 
-    def candidates(self, tuning, scales):
-        unit = scales.lam_unit(penalty_named(self.penalty), tuning.lam_unit)
-        lams = [unit * lam for lam in tuning.lam]
+    def candidates(self, scales):
+        grid = self.grid
+        unit = scales.lam_unit(penalty_named(self.penalty), self.lam_unit)
+        lams = [unit * lam for lam in grid["lam"]]
         if not self.private:
-            return [
-                Candidate(self.penalty, lam, n_rounds, accelerated=True, strongly_convex=False)
-                for lam, n_rounds in product(lams, tuning.path_rounds)
-            ]
-        Ks = [scales.K_unit(tuning.K_unit) * K for K in tuning.K]
+            return [PathCandidate(lam, T) for lam, T in product(lams, grid["n_rounds"])]
+        Ks = [scales.K_unit(self.K_unit) * K for K in grid["K"]]
         mu_over_L = self.mu / (scales.lipschitz + self.mu)
         candidates = []
-        for accelerated, strongly in product(tuning.accelerated, tuning.strongly_convex):
-            allocations = tuning.Q if strongly else tuning.alpha
-            for lam, n_rounds, K, rate in product(lams, tuning.n_rounds, Ks, allocations):
+        for accelerated, strongly in product(grid["accelerated"], grid["strongly_convex"]):
+            key = "Q" if strongly else "alpha"
+            for lam, T, K, rate in product(lams, grid["n_rounds"], Ks, grid[key]):
                 if rate == "theory":
                     rate = theory_rate(accelerated, strongly, mu_over_L)
-                allocation = {"Q": rate} if strongly else {"alpha": rate}
                 candidates.append(
-                    Candidate(self.penalty, lam, n_rounds, accelerated, strongly, K=K, **allocation)
+                    ProximalCandidate(lam, T, accelerated, strongly, K=K, **{key: rate})
                 )
         return candidates
 
@@ -127,10 +179,10 @@ class Proximal(Method):
         noise_free = isinstance(budget.mechanism, NoNoise)
         trajectories = {}
         for index, c in enumerate(candidates):
-            key = (c.lam, c.accelerated, c.strongly_convex, c.K, c.lam2)
-            if not noise_free:
-                key += (c.alpha, c.Q, c.n_rounds)
-            trajectories.setdefault(key, []).append(index)
+            row = c.as_row()
+            if noise_free:
+                row |= dict.fromkeys(("alpha", "Q", "n_rounds"))
+            trajectories.setdefault(tuple(row.values()), []).append(index)
         longest = [
             max(group, key=lambda i: candidates[i].n_rounds) for group in trajectories.values()
         ]
@@ -167,15 +219,16 @@ class Proximal(Method):
 
     def rounds(self, heads, lipschitz):
         """Settings of the rounds of the candidates that run together."""
+        lam, ridge = np.array([self._weights(c) for c in heads], dtype=float).T
         return Rounds(
-            lam=np.array([c.lam for c in heads]),
+            lam=lam,
             n_rounds=np.array([c.n_rounds for c in heads]),
             accelerated=np.array([c.accelerated for c in heads]),
             strongly_convex=np.array([c.strongly_convex for c in heads]),
             K=np.array([np.inf if c.K is None else c.K for c in heads], dtype=float),
             mu=self.mu,
             lipschitz=lipschitz,
-            ridge=np.array([self._ridge(c) for c in heads]),
+            ridge=ridge,
         )
 
     def _fit_block(self, datafit, W0, candidates, block, budget, shared, log):
@@ -206,9 +259,9 @@ class Proximal(Method):
             perturb = SampleNoise(heads, self.instance_epsilon, sample_draws)
         return self._steps(datafit, W0, heads, rounds, release, perturb, log)
 
-    def _ridge(self, candidate):
-        """Ridge penalty of a candidate besides its norm."""
-        return 0.0
+    def _weights(self, candidate):
+        """Weights of a candidate's norm and of a ridge penalty besides."""
+        return candidate.lam, 0.0
 
     def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
         """Models after each round, for the candidates that run together."""
@@ -224,11 +277,11 @@ class Proximal(Method):
             negative=self.negative,
         )
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         """Statement for a fit with the candidate's rounds."""
         rounds = budget.of_rounds(candidate) if self.private else None
         d = datafit.shape[1]
-        block = budget.mechanism.state(budget.epsilon, budget.delta, rounds, d, self.view)
+        block = budget.mechanism.statement(budget.epsilon, budget.delta, rounds, d, self.view)
         if self.instance_epsilon is None:
             return block
         basis = "Algorithm 5 with the corrected density; a sample, neighbours replace one sample"

@@ -7,14 +7,24 @@ r"""Task relations: `mtrl` (Zhang and Yeung 2010), `dp_mtrl` (Gupta, Rana, Venka
 With the best Omega = (W'W)^(1/2)/tr the last term is (lambda_2/2) ||W||_*^2.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
 from mpmtl.datafits import squared_loss
-from mpmtl.methods.base import Candidate, Method, NoisyRelease, rounds_up_to
+from mpmtl.methods.base import (
+    K_UNITS,
+    Candidate,
+    Method,
+    NoisyRelease,
+    above_zero,
+    at_least_zero,
+    count,
+    growth,
+    one_of,
+)
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.proximal import Proximal
 from mpmtl.penalties import TraceNorm
@@ -124,6 +134,18 @@ def sweep(solver, W, relation, lam1, lam2, perturb):
 
 
 @dataclass(frozen=True)
+class TaskRelationsCandidate(Candidate):
+    """lambda_1, lambda_2 and T of the solver."""
+
+    lam1: float
+    lam2: float
+    n_rounds: int
+    accelerated: ClassVar[bool] = True
+    strongly_convex: ClassVar[bool] = False
+    K: ClassVar[None] = None
+
+
+@dataclass(frozen=True)
 class TaskRelations(Proximal):
     r"""`mtrl`: the joint problem in W alone, by the common solver, squared loss.
 
@@ -131,7 +153,13 @@ class TaskRelations(Proximal):
         + \frac{\lambda_2}2 \|W\|_*^2
 
     Alternating over W and Omega has the same minimum and needs thousands of rounds where tasks
-    have about as many samples as features. In a `Candidate`, lam is lambda_2, lam2 is lambda_1.
+    have about as many samples as features.
+
+    Parameters
+    ----------
+    grid : dict
+        lam1 in units of the averaged loss's L (0 is always among them); lam2 in units of the least
+        that gives W = 0 for a matrix of rank one with rows of median norm; n_rounds.
 
     References
     ----------
@@ -142,20 +170,25 @@ class TaskRelations(Proximal):
     penalty: str = "squared_trace"
     private: bool = False
     init: str = "zero"
+    settings: ClassVar[dict] = {
+        "lam1": at_least_zero(0.1),
+        "lam2": at_least_zero(0.1),
+        "n_rounds": count(200),
+    }
 
-    def candidates(self, tuning, scales):
+    def candidates(self, scales):
         gradient = TraceNorm().dual_norm(scales.gradient) / scales.samples
         size = scales.median_norm * np.sqrt(len(scales.gradient))  # of a matrix of rank one
         unit = float(gradient / size) if size > 0 else 1.0
         return [
-            Candidate(
-                self.penalty, unit * lam, T, True, False, lam2=scales.averaged_lipschitz * ridge
+            TaskRelationsCandidate(scales.averaged_lipschitz * lam1, unit * lam2, T)
+            for lam2, T, lam1 in product(
+                self.grid["lam2"], self.grid["n_rounds"], (0.0, *self.grid["lam1"])
             )
-            for lam, T, ridge in product(tuning.lam, tuning.path_rounds, (0.0, *tuning.lam2))
         ]
 
-    def _ridge(self, candidate):
-        return candidate.lam2
+    def _weights(self, candidate):
+        return candidate.lam2, candidate.lam1
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         for indices, W in super().fit(
@@ -167,6 +200,16 @@ class TaskRelations(Proximal):
 
 
 @dataclass(frozen=True)
+class PrivateModelsCandidate(Candidate):
+    """lambda_1, lambda_2, T and the growth alpha of the budgets."""
+
+    lam1: float
+    lam2: float
+    n_rounds: int
+    alpha: float
+
+
+@dataclass(frozen=True)
 class PrivateModels(Method):
     r"""`dp_mtrl`: alternate over noisy models and task relations, squared loss.
 
@@ -175,28 +218,35 @@ class PrivateModels(Method):
     noisy models, which are the output. The budget is that of group privacy, the rounds compose by
     CB.
 
+    Parameters
+    ----------
+    grid : dict
+        lam1 in units of the averaged loss's 2L, lam2 in units of 2L/m; n_rounds; alpha.
+
     References
     ----------
     Gupta, Rana, Venkatesh (2016) as modified in Section 5.1 of the paper.
     """
 
     name: str
-    max_rounds: int = 5
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {
+        "lam1": above_zero(1.0),
+        "lam2": above_zero(0.1),
+        "n_rounds": count(1),
+        "alpha": growth(0.0),
+    }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "output"
 
-    def candidates(self, tuning, scales):
-        unit = 2 * scales.averaged_lipschitz
+    def candidates(self, scales):
+        grid, unit = self.grid, 2 * scales.averaged_lipschitz
         m = len(scales.gradient)
-        alphas = [0.0 if a == "theory" else a for a in tuning.alpha]
         return [
-            Candidate("relation", unit * lam1, T, alpha=alpha, lam2=unit * lam2 / m)
+            PrivateModelsCandidate(unit * lam1, unit * lam2 / m, T, alpha)
             for lam1, lam2, T, alpha in product(
-                tuning.noisy_ridge,
-                tuning.lam2,
-                rounds_up_to(tuning, self.max_rounds),
-                alphas,
+                grid["lam1"], grid["lam2"], grid["n_rounds"], grid["alpha"]
             )
         ]
 
@@ -209,10 +259,10 @@ class PrivateModels(Method):
         m, d = datafit.shape
         groups = {}
         for index, c in enumerate(candidates):
-            key = (c.lam, c.lam2) + ((c.alpha, c.n_rounds) if noisy else ())
+            key = (c.lam1, c.lam2) + ((c.alpha, c.n_rounds) if noisy else ())
             groups.setdefault(key, []).append(index)
         heads = [candidates[max(g, key=lambda i: candidates[i].n_rounds)] for g in groups.values()]
-        lam1, lam2 = np.array([c.lam for c in heads]), np.array([c.lam2 for c in heads])
+        lam1, lam2 = np.array([c.lam1 for c in heads]), np.array([c.lam2 for c in heads])
         W, relation = np.zeros((len(heads), m, d)), Relation.start(len(heads), m)
         scale = np.zeros((len(heads), T))
         for b, c in enumerate(heads):
@@ -247,12 +297,9 @@ class PrivateModels(Method):
             log.arrays["relation"] = relation.omega()[0]
 
     def round_budgets(self, candidate, budget, datafit):
-        inner = instance_budget(budget, datafit)
-        return inner.mechanism.budgets(
-            inner.epsilon, inner.delta, candidate.n_rounds, candidate.alpha or 0.0
-        )
+        return instance_budget(budget, datafit).of_rounds(candidate)
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         if isinstance(budget.mechanism, NoNoise):
             return NO_PROTECTION
         claimed = Guarantee(
@@ -261,6 +308,13 @@ class PrivateModels(Method):
         return PrivacyStatement(
             budget.mechanism.name, claimed, None, ("data-dependent-lipschitz", *NOISE_CAVEATS)
         )
+
+
+@dataclass(frozen=True)
+class PrivateRelationsCandidate(PrivateModelsCandidate):
+    """Those of `PrivateModels`, and the clipping norm K."""
+
+    K: float
 
 
 @dataclass(frozen=True)
@@ -278,26 +332,40 @@ class PrivateRelations(Method):
 
     The Frobenius sensitivity of W'W is 2 sqrt(2) sqrt(m-1) K^2 (m >= 2): a replaced task
     changes a whole row and column.
+
+    Parameters
+    ----------
+    grid : dict
+        lam1 in units of the averaged loss's 2L, lam2 in units of 2L/m; n_rounds; alpha; K in
+        ``K_unit`` ("median": of the norm of separate models, or "absolute").
     """
 
     name: str
-    max_rounds: int = 5
+    K_unit: str = "median"
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {
+        "lam1": at_least_zero(0.1),
+        "lam2": above_zero(0.1),
+        "n_rounds": count(1),
+        "alpha": growth(0.0),
+        "K": above_zero(1.0),
+    }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "relation"
 
-    def candidates(self, tuning, scales):
-        unit = 2 * scales.averaged_lipschitz
+    def __post_init__(self):
+        super().__post_init__()
+        one_of("K_unit", self.K_unit, K_UNITS)
+
+    def candidates(self, scales):
+        grid, unit = self.grid, 2 * scales.averaged_lipschitz
         m = len(scales.gradient)
-        alphas = [0.0 if a == "theory" else a for a in tuning.alpha]
+        Ks = [scales.K_unit(self.K_unit) * K for K in grid["K"]]
         return [
-            Candidate("relation", unit * lam1, T, alpha=alpha, K=K, lam2=unit * lam2 / m)
+            PrivateRelationsCandidate(unit * lam1, unit * lam2 / m, T, alpha, K)
             for lam1, lam2, T, alpha, K in product(
-                tuning.ridge,
-                tuning.lam2,
-                rounds_up_to(tuning, self.max_rounds),
-                alphas,
-                [scales.K_unit(tuning.K_unit) * K for K in tuning.K],
+                grid["lam1"], grid["lam2"], grid["n_rounds"], grid["alpha"], Ks
             )
         ]
 
@@ -315,7 +383,7 @@ class PrivateRelations(Method):
                 clipped = clip_norms(W, np.array([c.K]))
                 Sigma = release(t, np.matmul(clipped, clipped.swapaxes(1, 2)))
                 omega, relation = _relation(Sigma[0])
-                W = solver.solve_all(c.lam + c.lam2 * relation.diagonal[0])[None]
+                W = solver.solve_all(c.lam1 + c.lam2 * relation.diagonal[0])[None]
             if log is not None:
                 log.arrays["relation"] = omega
             yield np.array([index]), W
@@ -327,10 +395,10 @@ class PrivateRelations(Method):
             scale = scale * 2 * np.sqrt(max(m - 1, 1))
         return scale
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         rounds = budget.of_rounds(candidate)
         m = datafit.shape[0]
-        return budget.mechanism.state(budget.epsilon, budget.delta, rounds, m, self.view)
+        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, m, self.view)
 
 
 def _relation(Sigma):

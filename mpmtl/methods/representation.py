@@ -1,6 +1,6 @@
 """`fedrep`: a shared low-rank representation with task-level privacy (Snedeker, Zhou, Bassily)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import ClassVar
 
@@ -8,11 +8,22 @@ import numpy as np
 
 from mpmtl.data.tasks import unit_rows
 from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, Method, rounds_up_to
+from mpmtl.methods.base import Candidate, Method, above_zero, at_least_zero, count, one_of
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise
 from mpmtl.solvers.single_task import ridge_path
 
 LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
+
+
+@dataclass(frozen=True)
+class RepresentationCandidate(Candidate):
+    """Ridge penalty of the last fits, clipping norm psi, rank k, step and rounds T."""
+
+    lam: float
+    psi: float
+    rank: int
+    step: float
+    n_rounds: int
 
 
 @dataclass(frozen=True)
@@ -22,8 +33,7 @@ class SharedRepresentation(Method):
     Round: v_i solves the task on X_i U; the gradient of the averaged loss in U,
     g_i = grad L_i(U v_i) v_i', is scaled to ||g_i||_F <= psi;
     U <- qr(U - step (mean_i g_i + N(0, sigma_t^2))), sigma_t = 2 psi/(m mu_t). Last, each task
-    fits a ridge on X_i U. Replacing a task moves the mean by at most 2 psi/m. In a `Candidate`,
-    K is psi, rank is k and lam the last ridge penalty.
+    fits a ridge on X_i U. Replacing a task moves the mean by at most 2 psi/m.
 
     Parameters
     ----------
@@ -32,6 +42,9 @@ class SharedRepresentation(Method):
         Gaussian noise of off-diagonal sd 1/mu_0, mu_0^2 + sum mu_t^2 = mu^2; or random.
     start_share : float
         mu_0^2/mu^2.
+    grid : dict
+        lam in units of the averaged loss's L; psi in units of a typical gradient; rank; step, the
+        furthest that the representation moves in a round without noise; n_rounds.
 
     References
     ----------
@@ -41,29 +54,34 @@ class SharedRepresentation(Method):
     name: str
     start: str = "private"
     start_share: float = 0.3
-    max_rounds: int = 50
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {
+        "lam": at_least_zero(0.1),
+        "psi": above_zero(1.0),
+        "rank": count(5),
+        "step": above_zero(1.0),
+        "n_rounds": count(1),
+    }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "vector"
 
     def __post_init__(self):
+        super().__post_init__()
+        one_of("start", self.start, ("private", "random"))
         require(
-            self.start in ("private", "random"), f"method.start = {self.start}: private or random"
-        )
-        require(
-            0 < self.start_share < 1,
-            f"method.start_share = {self.start_share} must be between 0 and 1",
+            0 < self.start_share < 1, f"start_share = {self.start_share} must be between 0 and 1"
         )
 
-    def candidates(self, tuning, scales):
-        ranks = sorted({min(rank, scales.gradient.shape[1]) for rank in tuning.rank})
+    def candidates(self, scales):
+        ranks = sorted({min(rank, scales.gradient.shape[1]) for rank in self.grid["rank"]})
         typical = scales.averaged_lipschitz * (scales.median_norm or 1.0) ** 2
-        psis = [typical * psi for psi in tuning.psi]
-        lams = [scales.averaged_lipschitz * lam for lam in tuning.ridge]
+        psis = [typical * psi for psi in self.grid["psi"]]
+        lams = [scales.averaged_lipschitz * lam for lam in self.grid["lam"]]
         return [
-            Candidate(None, lam, T, K=psi, rank=rank, step=step / psi)
+            RepresentationCandidate(lam, psi, rank, step / psi, T)
             for T, psi, rank, step, lam in product(
-                rounds_up_to(tuning, self.max_rounds), psis, ranks, tuning.step, lams
+                self.grid["n_rounds"], psis, ranks, self.grid["step"], lams
             )
         ]
 
@@ -88,7 +106,7 @@ class SharedRepresentation(Method):
         draws = [rng.standard_normal((d, largest)) for _ in range(T)]
         groups = {}
         for index, c in enumerate(candidates):
-            groups.setdefault((c.n_rounds, c.K, c.rank, c.step), []).append(index)
+            groups.setdefault((c.n_rounds, c.psi, c.rank, c.step), []).append(index)
         for (n_rounds, psi, rank, step), group in groups.items():
             mu0, mu_t = self.budgets(candidates[group[0]], budget)
             sigma = 2 * psi / m * budget.mechanism.scale(mu_t)
@@ -108,9 +126,9 @@ class SharedRepresentation(Method):
     def round_budgets(self, candidate, budget, datafit):
         return self.budgets(candidate, budget)[1]
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         rounds = budget.of_rounds(candidate)
-        return budget.mechanism.state(budget.epsilon, budget.delta, rounds, None, self.view)
+        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, None, self.view)
 
 
 def start_space(datafit, rank, noise):

@@ -1,16 +1,32 @@
 """STL: every task on its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from mpmtl.errors import require
-from mpmtl.methods.base import NO_BUDGET, Candidate, Method
-from mpmtl.methods.proximal import Proximal
+from mpmtl.methods.base import (
+    LAM_UNITS,
+    NO_BUDGET,
+    Candidate,
+    Method,
+    at_least_zero,
+    count,
+    one_of,
+)
+from mpmtl.methods.proximal import PathCandidate, Proximal
 from mpmtl.penalties import L1
 from mpmtl.privacy.statements import SEPARATE, PrivacyStatement
 from mpmtl.solvers.single_task import ridge_path
+
+
+@dataclass(frozen=True)
+class SingleTaskCandidate(Candidate):
+    """Penalty l2 or l1 with its weight lam; rounds of the l1 solver."""
+
+    penalty: str
+    lam: float
+    n_rounds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -20,32 +36,42 @@ class SingleTask(Method):
     Parameters
     ----------
     penalty : {"l2", "l1", "best"}
+    grid : dict
+        l2: ridge penalties in units of L; l1: penalties in ``lam_unit`` ("max": of the smallest one
+        with W = 0, or "absolute"); n_rounds: of the l1 solver, the largest counts.
     loss_average : bool or None
         Average a task's loss over its samples; None: no for squared, yes for logistic.
     """
 
     name: str = "stl"
     penalty: str = "l2"
+    lam_unit: str = "max"
+    grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
+    settings: ClassVar[dict] = {
+        "l2": at_least_zero(0.1),
+        "l1": at_least_zero(0.1),
+        "n_rounds": count(200),
+    }
     private: ClassVar[bool] = False
     separate: ClassVar[bool] = True
     view: ClassVar[None] = None
 
     def __post_init__(self):
-        require(
-            self.penalty in ("l2", "l1", "best"),
-            f"method.penalty = {self.penalty}: use l2, l1 or best",
-        )
+        super().__post_init__()
+        one_of("penalty", self.penalty, ("l2", "l1", "best"))
+        one_of("lam_unit", self.lam_unit, LAM_UNITS)
 
-    def candidates(self, tuning, scales):
-        found = []
+    def candidates(self, scales):
+        candidates = []
         if self.penalty in ("l2", "best"):
-            found += [Candidate("l2", scales.lipschitz * lam) for lam in tuning.ridge]
+            lams = [scales.lipschitz * lam for lam in self.grid["l2"]]
+            candidates += [SingleTaskCandidate("l2", lam) for lam in lams]
         if self.penalty in ("l1", "best"):
-            unit = scales.lam_unit(L1(), tuning.lam_unit)
-            rounds = max(tuning.path_rounds)
-            found += [Candidate("l1", unit * lam, rounds, True, False) for lam in tuning.lam]
-        return found
+            lams = [scales.lam_unit(L1(), self.lam_unit) * lam for lam in self.grid["l1"]]
+            T = max(self.grid["n_rounds"])
+            candidates += [SingleTaskCandidate("l1", lam, T) for lam in lams]
+        return candidates
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         """Yield ``(indices, W)``; nothing of `budget` is used."""
@@ -55,11 +81,11 @@ class SingleTask(Method):
             yield np.array(ridge), ridge_path(datafit, [candidates[i].lam for i in ridge])
         if lasso:
             solver = Proximal("l1", "l1", private=False, init="zero")
-            chosen = [candidates[i] for i in lasso]
+            chosen = [PathCandidate(candidates[i].lam, candidates[i].n_rounds) for i in lasso]
             for indices, W in solver.fit(datafit, W0, chosen, NO_BUDGET, rng):
                 yield np.array(lasso)[indices], W
 
-    def state(self, candidate, budget, datafit):
+    def statement(self, candidate, budget, datafit):
         return PrivacyStatement(
             "separate tasks", claimed=SEPARATE, proved=SEPARATE, caveats=("tuning-not-charged",)
         )

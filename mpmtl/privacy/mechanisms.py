@@ -96,7 +96,7 @@ class Mechanism:
         """Typical spectral norm of the standard noise, the unit of `shift`."""
         raise NotImplementedError
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         """The `PrivacyStatement` of a fit whose rounds used `budgets`."""
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class Wishart(PureMechanism):
         source = "Theorem 1 of the paper, which is false"
         return source if self.accounting == "bound" else f"{source}; {self.composition}"
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         total = float(budgets.sum())
         proved = Guarantee(total, wishart_delta(budgets), "support of the Wishart noise, exact")
         if view == "relation":  # a replaced task changes a whole row and column of W'W
@@ -279,7 +279,7 @@ class TwoSidedWishart(PureMechanism):
     def spectral_norm(self, d, view):
         return 3.33 * d if view == "full" else np.sqrt(8 * (d + 1) * np.log(d + 1))
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         return _proved(self, epsilon, delta, f"two-sided Wishart density, {self.composition}")
 
 
@@ -316,7 +316,7 @@ class Gaussian(Mechanism):
     def spectral_norm(self, d, view):
         return 2 * np.sqrt(d) if view == "full" else 2 * np.sqrt(np.log(2 * d))
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         return _proved(self, epsilon, delta, "Gaussian mechanism, exact composition")
 
 
@@ -344,7 +344,7 @@ class Laplace(PureMechanism):
     def spectral_norm(self, d, view):
         return float((1 / np.arange(1, d + 1)).sum())  # mean of the largest of d exponentials
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         check_view(self, view)
         return _proved(self, epsilon, delta, f"Laplace mechanism, {self.composition}")
 
@@ -394,7 +394,7 @@ class NoNoise(Mechanism):
     def spectral_norm(self, d, view):
         return 0.0
 
-    def state(self, epsilon, delta, budgets, d, view):
+    def statement(self, epsilon, delta, budgets, d, view):
         return NO_PROTECTION
 
 
