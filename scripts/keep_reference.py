@@ -34,7 +34,7 @@ def tables_of(chosen, names):
         if len(part):
             rows = saved_rows(part, name, dtype=str)
             rows.insert(0, "run", rows.pop("run").map(numbers))
-            tables[name] = rows
+            tables[name] = rows.drop(columns="candidate", errors="ignore")  # that is their order
     return tables
 
 

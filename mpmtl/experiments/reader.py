@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.errors import ResultsError
-from mpmtl.experiments.store import REFERENCE, flat, merged, reference_table
+from mpmtl.experiments.store import REFERENCE, flat, reference_manifests, reference_table
 
 #: What every manifest has.
 KEYS = {"status", "started", "updated", "replicates_done", "settings", "code", "environment"}
 KEYS |= {"tag", "dataset", "method", "mechanism"}
+
+GUARANTEES = ("claimed", "proved", "instance")
 
 
 def read_table(path, dtype=None):
@@ -64,11 +66,11 @@ def _manifests(root):
     root = Path(root)
     for path in sorted(root.glob(f"*{REFERENCE}")):
         content = _read_json(path)
-        if not isinstance(content, dict) or not content.keys() >= {"common", "runs"}:
+        if not isinstance(content, dict) or not content.keys() >= {"common", "caveats", "runs"}:
             raise ResultsError(f"{path} is not the manifest of an experiment: move it elsewhere")
-        for number, own in enumerate(content["runs"]):
-            manifest = _checked(merged(content["common"], own), path)
-            yield f"{path.name.removesuffix(REFERENCE)}#{number}", path, number, manifest
+        for number, manifest in enumerate(reference_manifests(content)):
+            name = f"{path.name.removesuffix(REFERENCE)}#{number}"
+            yield name, path, number, _checked(manifest, path)
     for path in sorted(root.rglob("manifest.json")):
         manifest = _checked(_read_json(path), path)
         folder = path.parent.relative_to(root)
@@ -129,9 +131,9 @@ def runs(root, finished=True):
         If there is no finished run, or a damaged manifest.
     """
     rows = [
-        _row(*found)
-        for found in _manifests(root)
-        if "verdicts" not in found[-1] and (not finished or found[-1]["status"] == "complete")
+        _row(*where, manifest)
+        for *where, manifest in _manifests(root)
+        if "verdicts" not in manifest and (not finished or manifest["status"] == "complete")
     ]
     if finished and not rows:
         raise ResultsError(f"no finished run below {root}: run mpmtl-run first")
@@ -154,13 +156,14 @@ def audits(root):
         If there is none.
     """
     rows = []
-    for found in _manifests(root):
-        settings = found[-1]["settings"]
-        sizes = {key: settings[key] for key in ("d", "m", "rounds", "confidence")}
-        for name, verdict in found[-1].get("verdicts", {}).items():
-            row = {**_row(*found), **sizes, "stated_epsilon": settings["epsilon"]}
-            keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
-            rows.append(row | {"guarantee": name} | {key: verdict[key] for key in keys})
+    sizes = ("d", "m", "rounds", "confidence")
+    measured = ("guarantee", "epsilon", "delta", "measured", "verdict", "attack", "pair")
+    for *where, manifest in _manifests(root):
+        settings, verdicts = manifest["settings"], manifest.get("verdicts", {})
+        for verdict in (verdicts[name] for name in GUARANTEES if name in verdicts):
+            row = _row(*where, manifest) | {key: settings[key] for key in sizes}
+            row["stated_epsilon"] = settings["epsilon"]
+            rows.append(row | {key: verdict[key] for key in measured})
     if not rows:
         raise ResultsError(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
     return pd.DataFrame(rows).set_index("run")

@@ -109,37 +109,6 @@ def differences(old, new):
     ]
 
 
-def split(manifests):
-    """What all manifests share, nested as they are, and what is left of each.
-
-    `merged` puts them together again.
-    """
-    common, own = {}, [{} for _ in manifests]
-    for key in dict.fromkeys(key for manifest in manifests for key in manifest):
-        values = [manifest[key] for manifest in manifests if key in manifest]
-        everywhere = len(values) == len(manifests)
-        if everywhere and all(value == values[0] for value in values):
-            common[key] = values[0]
-        elif everywhere and all(isinstance(value, dict) for value in values):
-            common[key], parts = split(values)
-            for rest, part in zip(own, parts, strict=True):
-                rest |= {key: part} if part else {}
-        else:
-            for rest, manifest in zip(own, manifests, strict=True):
-                rest |= {key: manifest[key]} if key in manifest else {}
-    return common, own
-
-
-def merged(common, own):
-    """A manifest from the two parts that `split` makes of it."""
-    both = {
-        key: merged(common[key], value)
-        for key, value in own.items()
-        if isinstance(value, dict) and isinstance(common.get(key), dict)
-    }
-    return {**common, **own, **both}
-
-
 #: End of the name of an experiment's manifest in a reference folder.
 REFERENCE = ".manifest.json"
 
@@ -161,14 +130,58 @@ def write_reference(folder, experiment, manifests, tables):
     tables : dict of str to DataFrame
         By the name they have in a run's folder; the column `run` counts the manifests.
     """
-    common, own = split(manifests)
+    texts = {}
+    for manifest in manifests:
+        texts |= manifest["privacy"]["caveats"]
+    common, own = _split([_with_caveats(manifest, list) for manifest in manifests])
+    first = json.dumps({"common": common, "caveats": texts}, indent=1).removesuffix("\n}")
     lines = ",\n".join(json.dumps(part) for part in own)
-    text = f'{{"common": {json.dumps(common, indent=1)},\n"runs": [\n{lines}\n]}}\n'
-    write_atomic(folder / f"{experiment}{REFERENCE}", text)
+    write_atomic(folder / f"{experiment}{REFERENCE}", f'{first},\n "runs": [\n{lines}\n]}}\n')
     compression = {"method": "gzip", "compresslevel": 9, "mtime": 0}
     for name, table in tables.items():
         path = reference_table(folder, experiment, name)
         table.to_csv(path, index=False, compression=compression)
+
+
+def reference_manifests(content):
+    """The manifests of an experiment, from what `write_reference` wrote."""
+    texts = content["caveats"]
+    return [
+        _with_caveats(_merged(content["common"], own), lambda codes: {c: texts[c] for c in codes})
+        for own in content["runs"]
+    ]
+
+
+def _with_caveats(manifest, change):
+    privacy = manifest["privacy"]
+    return {**manifest, "privacy": {**privacy, "caveats": change(privacy["caveats"])}}
+
+
+def _split(manifests):
+    """What all manifests share, nested as they are, and what is left of each."""
+    common, own = {}, [{} for _ in manifests]
+    for key in dict.fromkeys(key for manifest in manifests for key in manifest):
+        values = [manifest[key] for manifest in manifests if key in manifest]
+        everywhere = len(values) == len(manifests)
+        if everywhere and all(value == values[0] for value in values):
+            common[key] = values[0]
+        elif everywhere and all(isinstance(value, dict) for value in values):
+            common[key], parts = _split(values)
+            for rest, part in zip(own, parts, strict=True):
+                rest |= {key: part} if part else {}
+        else:
+            for rest, manifest in zip(own, manifests, strict=True):
+                rest |= {key: manifest[key]} if key in manifest else {}
+    return common, own
+
+
+def _merged(common, own):
+    both = {
+        key: _merged(common[key], value)
+        for key, value in own.items()
+        if isinstance(value, dict) and isinstance(common.get(key), dict)
+    }
+    return {**common, **own, **both}
 
 
 def write_atomic(path, text):
