@@ -13,11 +13,11 @@ from conftest import ROOT, make_run, mpmtl_run, run_all
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table
 from mpmtl.experiments.runner import execute
+from mpmtl.paper.catalogue import KINDS, make
 from mpmtl.paper.figures import (
     matrices,
     privacy_accuracy,
 )
-from mpmtl.paper.figures.catalogue import KINDS, make
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from conftest import ROOT, mpmtl_run
 
+from mpmtl.experiments.forecast import finished
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import RunFolder
-from mpmtl.paper.figures.catalogue import KINDS
-from mpmtl.paper.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
+from mpmtl.paper.catalogue import FIGURES, KINDS, Figure
+from mpmtl.paper.reproduce import jobs_of, plan, reproduce
 
 EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
 
@@ -31,29 +32,31 @@ def test_every_figure_has_its_experiment_and_its_script():
 
 
 def test_jobs_are_the_sweep_with_repeated_runs_once():
-    runs = jobs(named("privacy_accuracy_low_rank"), "laptop")
+    runs = jobs_of(named("privacy_accuracy_low_rank"), "laptop")
     assert len(runs) == 2 + 4 * 5  # stl and mtl do not depend on epsilon
     assert {run.method.name for run in runs} == {"stl", "mtl", "lr", "gs", "dp_mtrl", "dp_aggr"}
-    assert len({run.folder for run in jobs(named("task_number"), "smoke")}) == 15
+    assert len({run.folder for run in jobs_of(named("task_number"), "smoke")}) == 15
 
 
 def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
     for figure in FIGURES:
         if figure.kind == "privacy_accuracy":
-            methods, runs = figure.values["methods"], jobs(figure, "smoke")
+            methods, runs = figure.values["methods"], jobs_of(figure, "smoke")
             assert {run.dataset.name for run in runs} == {figure.values["dataset"]}
             names = {(r.method.name, f"{r.method.name}/{r.mechanism.name}") for r in runs}
             assert sorted(methods) == sorted(a if a in methods else b for a, b in names)
 
 
 def test_a_scale_may_have_thinner_sweeps():
-    runs = jobs(named("training_percentage_lsoa2"), "laptop")
+    runs = jobs_of(named("training_percentage_lsoa2"), "laptop")
     assert len(runs) == 4 * (2 + 4 * 2)  # shares x (methods without noise + private x budgets)
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.n_rounds for run in runs} == {(1, 10)}
-    assert {run.n_replicates for run in jobs(named("training_percentage_lsoa2"), "paper")} == {100}
-    audits = jobs(named("privacy_audit"), "smoke")
+    assert {run.n_replicates for run in jobs_of(named("training_percentage_lsoa2"), "paper")} == {
+        100
+    }
+    audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
         (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")
     }
@@ -69,7 +72,7 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     assert seconds > 0
     done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [finished(run) for run in jobs(EXAMPLE, "smoke")] == [2, 2]
+    assert [finished(run) for run in jobs_of(EXAMPLE, "smoke")] == [2, 2]
     out = io.StringIO()
     plan("smoke", [EXAMPLE], out)
     assert "0 of 4       done" in out.getvalue()
@@ -129,7 +132,7 @@ def test_a_failure_is_told_and_the_next_figure_is_made(tmp_path, monkeypatch, ca
     """A folder that another run has, and a fault of the program."""
     monkeypatch.chdir(tmp_path)
     other = named("noise_to_signal")
-    (run,) = jobs(other, "smoke")
+    (run,) = jobs_of(other, "smoke")
     with RunFolder(Path(run.results_dir) / run.folder, run.settings):
         assert reproduce("smoke", [other, EXAMPLE]) == 1
     shown = capsys.readouterr()

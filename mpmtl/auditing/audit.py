@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
-from tqdm import tqdm
 
 from mpmtl.auditing.bounds import Trial, search
 from mpmtl.auditing.subjects import FitView, Inputs, neighbours, subjects_of
@@ -121,7 +121,7 @@ def audit(
     attack="all",
     density="corrected",
     seed=0,
-    progress=False,
+    progress=None,
 ):
     """Lower bounds on the delta that a mechanism or a private method really has.
 
@@ -149,8 +149,8 @@ def audit(
     density : {"corrected", "paper"}
         Noise of Algorithm 5.
     seed : int
-    progress : bool
-        Show a progress bar.
+    progress : callable, optional
+        ``progress(count, total)`` is called when another `count` of `total` samples are drawn.
 
     Returns
     -------
@@ -249,22 +249,19 @@ def candidate_of(method, inputs, n_rounds, lam):
     return candidate
 
 
-def run_audit(subjects, statement, samples, confidence, attack, seed, progress=False, profile=True):
+def run_audit(subjects, statement, samples, confidence, attack, seed, progress=None, profile=True):
     """Audit subjects that share their guarantees."""
     require(0.5 < confidence < 1, f"confidence = {confidence} must be above 0.5 and below 1")
     wanted, trials = wanted_attacks(attack), {}
     subjects = attackable(subjects, wanted, attack)
     counts = [_samples(subject, samples) for subject in subjects]
     total = sum(2 * n * len(s.pairs) for s, n in zip(subjects, counts, strict=True))
-    with tqdm(
-        total=total, unit="release", unit_scale=True, disable=None if progress else True
-    ) as bar:
-        for subject, n in zip(subjects, counts, strict=True):
-            bar.set_description(subject.name)
-            for pair in subject.pairs:
-                found = _trials(subject, pair, n, wanted, seed, bar)
-                for guarantee in subject.guarantees:
-                    trials.setdefault(guarantee, []).extend(found)
+    drawn = partial(progress, total=total) if progress else lambda count: None
+    for subject, n in zip(subjects, counts, strict=True):
+        for pair in subject.pairs:
+            found = _trials(subject, pair, n, wanted, seed, drawn)
+            for guarantee in subject.guarantees:
+                trials.setdefault(guarantee, []).extend(found)
     guarantees = {name: g for s in subjects for name, g in s.guarantees.items()}
     verdicts, rows, ranked = {}, [], {}
     for name, g in guarantees.items():
@@ -314,7 +311,7 @@ def _samples(subject, samples):
     return samples
 
 
-def _trials(subject, pair, n, wanted, seed, bar):
+def _trials(subject, pair, n, wanted, seed, drawn):
     """Trials of all attacks on a pair, in both directions."""
     models = subject.pairs[pair]
     chunk = max(1, CHUNK // subject.outcome_size)
@@ -328,7 +325,7 @@ def _trials(subject, pair, n, wanted, seed, bar):
             for side, w in enumerate(models):
                 rng = stream(seed, "audit", subject.name, pair, side, half, number)
                 observed.append(subject.observe(w, rng, count))
-                bar.update(count)
+                drawn(count)
             fresh = 0  # observations that taught a statistic do not choose its threshold
             if fitted is None and wanted & set(ATTACKS["fitted"]):
                 fresh = min(MOST_FITTED, (count + 2) // 3)

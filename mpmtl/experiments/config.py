@@ -78,11 +78,12 @@ class AuditSchema:
 
 
 def register_schema():
-    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`, and how a
-    grid depends on the density of the tuning."""
+    """Make known to Hydra the typed schemas, `schema` and `audit_schema`, pairs of a method and a
+    mechanism, and how a grid depends on the density of the tuning."""
     OmegaConf.register_new_resolver("by_density", _by_density, replace=True)
     ConfigStore.instance().store(name="schema", node=Schema)
     ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
+    register_pairs()
 
 
 def _by_density(values, *, _root_):

@@ -11,9 +11,8 @@ import pandas as pd
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, audits, read_table, runs
 from mpmtl.experiments.terminal import duration, pair_words
-from mpmtl.paper.figures.catalogue import KINDS, kind_of
+from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
-from mpmtl.paper.reproduce import FIGURES
 
 #: Mark and class of a verdict; the mark and the word say it without the colour.
 VERDICTS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mpmtl.errors import ResultsError, exit_in_one_line
 from mpmtl.experiments.reader import read_table
-from mpmtl.paper.figures.catalogue import KINDS, make
+from mpmtl.paper.catalogue import KINDS, make
 
 
 def main(doc, name, show=None, **options):

@@ -1,9 +1,16 @@
 """What audits measured, over epsilon."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+from hydra.core.utils import JobStatus
+from hydra.experimental.callback import Callback
 
+from mpmtl.errors import exit_in_one_line
+from mpmtl.experiments.audit import build_audit
 from mpmtl.experiments.reader import audits
+from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import pair_words
 from mpmtl.paper.figures.style import (
     COLOURS,
@@ -16,6 +23,32 @@ from mpmtl.paper.figures.style import (
 )
 
 SIZES = ("d", "m", "rounds")
+
+
+class ProfilePicture(Callback):
+    """Draws every audit of a command beside its tables: a callback named in conf/audit.yaml."""
+
+    def on_job_end(self, config, job_return, **kwargs):
+        if job_return.status is JobStatus.COMPLETED and "row" in job_return.return_value:
+            with exit_in_one_line():
+                picture(build_audit(job_return.cfg))
+
+
+def picture(run):
+    """Draw a finished audit in its folder: profile.png and .pdf.
+
+    Parameters
+    ----------
+    run : AuditRun
+
+    Raises
+    ------
+    ResultsError
+        If the folder cannot be written.
+    """
+    path = Path(run.results_dir) / run.folder
+    with RunFolder(path, run.settings, wait=True) as folder, folder.explained():
+        draw_profile(folder.records[0]["audit"], run.label, path / "profile")
 
 
 def draw_profile(found, title, path):

@@ -1,6 +1,7 @@
-"""All kinds of figures: the table of each, what draws it, and what it shows."""
+"""All figures of the paper and of this project: what draws each, and the experiment it needs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,9 +98,119 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A figure and the experiment it needs.
+
+    Attributes
+    ----------
+    name, experiment : str
+    kind : str
+        What draws it (`KINDS`, ``scripts/plot_<kind>.py``).
+    values : dict
+        What `collect` wants to know.
+    audit : bool
+        Whether the experiment is one of `mpmtl-audit`.
+    words : tuple of str
+        Overrides of the experiment.
+    thinner : dict of str to tuple of str
+        More of them, for a scale at which the experiment as it stands would take too long.
+    """
+
+    name: str
+    experiment: str
+    kind: str
+    values: dict = field(default_factory=dict)
+    audit: bool = False
+    words: tuple = ()
+    thinner: dict = field(default_factory=dict)
+
+
+ONE_BUDGET = ("epsilon=1",)
+TWO_BUDGETS = ("epsilon=0.1,10",)
+#: LSOA II takes most of the time: 293 features, and a logistic loss.
+LSOA2 = ("tuning=coarse",)
+LSOA2_SMOKE = (*ONE_BUDGET, "n_replicates=1", "tuning=fixed", "tuning.folds=2")
+#: What the paper compares in Figs. 6, 7, 9 and 10, whatever other runs are in the folder.
+COMPARED = (
+    "mtl",
+    "lr/wishart",
+    "gs/wishart",
+    "dp_mtrl/output_perturbation",
+    "dp_aggr/output_perturbation",
+)
+
+
+def _accuracy(name, dataset, stl, smoke=TWO_BUDGETS, laptop=()):
+    values = {"dataset": dataset, "methods": (stl, *COMPARED)}
+    thinner = {"smoke": smoke, "laptop": laptop}
+    experiment = f"privacy_accuracy_{dataset}"
+    return Figure(name, experiment, "privacy_accuracy", values, thinner=thinner)
+
+
+def _allocation(name, form):
+    return Figure(name, f"budget_allocation_{form}", "budget_allocation", {"form": form})
+
+
+def _percentage(name, dataset, smoke, laptop=()):
+    experiment, values = f"training_percentage_{dataset}", {"dataset": dataset}
+    thinner = {"smoke": smoke, "laptop": laptop}
+    return Figure(name, experiment, "training_percentage", values, thinner=thinner)
+
+
+FIGURES = (
+    Figure("Fig. 2", "model_leakage", "model_leakage"),
+    Figure("Fig. 3", "task_relations", "task_relations"),
+    _allocation("Fig. 4a", "convex"),
+    _allocation("Fig. 4b", "strong"),
+    _accuracy("Fig. 6a, 7a", "low_rank", "stl"),
+    Figure("Fig. 5", "noise_to_signal", "noise_to_signal"),
+    _accuracy("Fig. 6b, 7b", "group_sparse", "stl"),
+    Figure("Fig. 8", "task_number", "task_number"),
+    _accuracy("Fig. 9a, 10a", "school", "stl_best"),
+    _percentage("Fig. S1", "school", ONE_BUDGET),
+    _accuracy("Fig. 9b, 10b", "lsoa2", "stl_best", LSOA2_SMOKE, LSOA2),
+    _percentage(
+        "Fig. S2",
+        "lsoa2",
+        (*LSOA2_SMOKE, "dataset.train_fraction=0.3"),
+        (*LSOA2, "n_replicates=5", *TWO_BUDGETS),
+    ),
+    Figure(
+        "proved",
+        "proved_tradeoff",
+        "proved_tradeoff",
+        words=("dataset=low_rank,group_sparse,school",),
+        thinner={"smoke": ONE_BUDGET, "laptop": ("n_replicates=10",)},
+    ),
+    Figure(
+        "proved, lsoa2",
+        "proved_tradeoff",
+        "proved_tradeoff",
+        words=("dataset=lsoa2",),
+        thinner={
+            "smoke": (*LSOA2_SMOKE, "method=stl,mtl,fl,lr/gaussian"),
+            "laptop": (*LSOA2, "n_replicates=5", "epsilon=0.1,1,10"),
+        },
+    ),
+    Figure(
+        "audit",
+        "privacy_audit",
+        "privacy_audit",
+        audit=True,
+        thinner={"smoke": (*ONE_BUDGET, "samples=1000")},
+    ),
+)
+
+
 def kind_of(name):
     """The kind of a figure by its file's name, or None."""
     return next((kind for start, kind in KINDS.items() if name.startswith(start)), None)
+
+
+def file_of(name, values):
+    """Name of a figure's file without suffix: its kind and the value that it is called after."""
+    return f"{name}_{values[KINDS[name].of]}" if KINDS[name].of else name
 
 
 def make(name, results, out=None, show=None, **values):
@@ -123,8 +234,7 @@ def make(name, results, out=None, show=None, **values):
         The file, without suffix.
     """
     kind = KINDS[name]
-    file = f"{name}_{values[kind.of]}" if kind.of else name
-    path = Path(out) if out else Path(results) / "figures" / file
+    path = Path(out) if out else Path(results) / "figures" / file_of(name, values)
     table = kind.collect(results, **values)
     if show:
         show(table)
