@@ -14,6 +14,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.pairs import register_pairs
 from mpmtl.experiments.tuning import by_density
 from mpmtl.methods import Budget, Method
 from mpmtl.privacy.mechanisms import NoNoise, check_view
