@@ -83,7 +83,7 @@ def literal_seconds(run, data, problem, candidate, repeats):
         scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
         literal_rounds(
             data,
-            candidate.penalty,
+            run.method.penalty,
             problem.start.T,
             candidate.lam,
             candidate.K,
@@ -149,7 +149,7 @@ def main():
             cells = []
             for dataset, problem in problems.items():
                 run = make_run(dataset, method, options.data_dir, *words)
-                candidates = run.method.candidates(run.tuning, problem.scales)[:1]
+                candidates = run.method.candidates(problem.scales)[:1]
                 cells.append(f"{1e3 * seconds(run, problem, candidates, options.repeats):.1f}")
             print(f"| `{' '.join((method, *words))}` | {' | '.join(cells)} |")
     print(f"\n| us per (candidate, round), ratio | {' | '.join(problems)} |")
@@ -158,8 +158,8 @@ def main():
         cells = {"formula written out": [], "1 together": [], "16 together": []}
         for dataset, problem in problems.items():
             rounds = 5 if dataset == "lsoa2" else 50
-            run = make_run(dataset, method, options.data_dir, f"tuning.n_rounds={rounds}")
-            one = run.method.candidates(run.tuning, problem.scales)[0]
+            run = make_run(dataset, method, options.data_dir, f"method.grid.n_rounds={rounds}")
+            one = run.method.candidates(problem.scales)[0]
             spent = literal_seconds(run, drawn[dataset], problem, one, options.repeats)
             cells["formula written out"].append(spent / rounds)
             for count in (1, 16):

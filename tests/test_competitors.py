@@ -16,16 +16,23 @@ from mpmtl.experiments.terminal import plan_line
 from mpmtl.methods import (
     NO_BUDGET,
     Average,
+    AverageCandidate,
     Budget,
-    Candidate,
     Decomposed,
+    DecomposedCandidate,
     FitLog,
     MeanRegularised,
+    MeanRegularisedCandidate,
     PrivateModels,
+    PrivateModelsCandidate,
     PrivateRelations,
+    PrivateRelationsCandidate,
     Proximal,
+    ProximalCandidate,
+    RepresentationCandidate,
     SharedRepresentation,
     TaskRelations,
+    TaskRelationsCandidate,
 )
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.mean_regularised import clipped_mean
@@ -121,7 +128,7 @@ def test_mtrl_is_a_minimum_of_the_joint_problem(kind, rng):
     W = fit_one(
         TaskRelations(),
         datafit,
-        Candidate("squared_trace", lam2, 5000, True, False, lam2=lam1),
+        TaskRelationsCandidate(lam1, lam2, 5000),
         NO_BUDGET,
     )
     best = mtrl_objective(datafit, W, lam1, lam2)
@@ -150,12 +157,12 @@ def test_dp_mtrl_without_noise_tends_to_mtrl(rng):
     alternating = fit_one(
         PrivateModels("dp_mtrl"),
         datafit,
-        Candidate("relation", 2 * lam1, 3000, alpha=0.0, lam2=2 * lam2),
+        PrivateModelsCandidate(2 * lam1, 2 * lam2, 3000, 0.0),
     )
     joint = fit_one(
         TaskRelations(),
         datafit,
-        Candidate("squared_trace", lam2, 5000, True, False, lam2=lam1),
+        TaskRelationsCandidate(lam1, lam2, 5000),
         NO_BUDGET,
     )
     averaged = squared_loss(datafit, average=True)
@@ -169,7 +176,7 @@ def test_dp_mtrl_noise_has_the_stated_sensitivity_and_budget(rng):
     data = ragged_data(rng, 400, 3, low=5, high=9)
     datafit = datafit_for(data)
     budget = Budget(OutputPerturbation(), 2.0, 1e-3)
-    candidate = Candidate("relation", 1.0, 1, alpha=0.0, lam2=0.01)
+    candidate = PrivateModelsCandidate(1.0, 0.01, 1, 0.0)
     noisy = fit_one(PrivateModels("dp_mtrl"), datafit, candidate, budget)
     exact = fit_one(PrivateModels("dp_mtrl"), datafit, candidate, FREE)
     kappa = 1.0 + 0.01 * 400
@@ -193,7 +200,7 @@ def test_dp_mtrl_sensitivity_by_replacing_a_sample(rng):
             fit_one(
                 PrivateModels("dp_mtrl"),
                 datafit_for(d),
-                Candidate("relation", lam1, 1, alpha=0.0, lam2=lam2),
+                PrivateModelsCandidate(lam1, lam2, 1, 0.0),
             )[1]
             for d in (data, other)
         ]
@@ -210,7 +217,7 @@ def test_dp_mtrl_sensitivity_by_replacing_a_sample(rng):
 def test_rl_with_much_noise_is_stl_and_without_it_its_noise_free_form(mech, rng):
     datafit = datafit_for(ragged_data(rng, 3, 6))
     W0 = ridge_path(datafit, [1.0])[0]
-    candidate = Candidate("relation", 0.2, 3, alpha=0.0, K=0.5, lam2=0.01)
+    candidate = PrivateRelationsCandidate(0.2, 0.01, 3, 0.0, 0.5)
     rl = PrivateRelations("rl")
     quiet = fit_one(rl, datafit, candidate, Budget(mech, 1e40, 1e-3), W0=W0)
     np.testing.assert_allclose(quiet, fit_one(rl, datafit, candidate, FREE, W0=W0), rtol=1e-6)
@@ -237,7 +244,7 @@ def test_sensitivity_of_the_relation_matrix(rng):
     assert np.linalg.norm(W @ W.T - V @ V.T) == pytest.approx(bound)
     # the Gaussian scale is that sensitivity over sqrt(2) mu
     rl, budget = PrivateRelations("rl"), Budget(Gaussian(), 1.0, 1e-3)
-    candidate = Candidate("relation", 1.0, 4, alpha=0.0, K=K, lam2=1.0)
+    candidate = PrivateRelationsCandidate(1.0, 1.0, 4, 0.0, K)
     mu_t = budget.of_rounds(candidate)
     np.testing.assert_allclose(rl.noise_scale(candidate, budget, m), bound / np.sqrt(2) / mu_t)
 
@@ -248,7 +255,7 @@ def test_sensitivity_of_the_relation_matrix(rng):
 def test_aggr_is_the_mean_of_local_models_and_dp_aggr_without_noise_is_aggr(rng):
     for kind in ("regression", "binary"):
         datafit = datafit_for(ragged_data(rng, 5, 3, kind))
-        candidate = Candidate(None, 0.3, 1)
+        candidate = AverageCandidate(0.3)
         mean = ridge_path(replace(datafit, average=True), [0.3])[0].mean(axis=0)
         for method in (Average("aggr", private=False), Average("dp_aggr", private=True)):
             np.testing.assert_allclose(fit_one(method, datafit, candidate), np.tile(mean, (5, 1)))
@@ -257,7 +264,7 @@ def test_aggr_is_the_mean_of_local_models_and_dp_aggr_without_noise_is_aggr(rng)
 @pytest.mark.parametrize("noise", ["laplace", "l2"])
 def test_dp_aggr_noise_is_calibrated(noise, rng):
     datafit = datafit_for(ragged_data(rng, 5, 3, "binary"))
-    method, candidate = Average("dp_aggr", private=True, noise=noise), Candidate(None, 0.3, 1)
+    method, candidate = Average("dp_aggr", private=True, noise=noise), AverageCandidate(0.3)
     budget = Budget(OutputPerturbation(), 0.7, 1e-3)
     centre = fit_one(method, datafit, candidate)[0]
     b = np.array([fit_one(method, datafit, candidate, budget, seed=s)[0] for s in range(2000)])
@@ -275,7 +282,7 @@ def test_dp_aggr_sensitivity_by_replacing_a_sample(rng):
         data = ragged_data(rng, 4, 3, "binary").unit_rows()
         other = replaced_sample(data, 2, rng)
         means = [
-            fit_one(Average("aggr", private=False), datafit_for(d), Candidate(None, 0.05, 1))[0]
+            fit_one(Average("aggr", private=False), datafit_for(d), AverageCandidate(0.05))[0]
             for d in (data, other)
         ]
         bound = 2 / (4 * len(data.y[2]) * 0.05)
@@ -284,14 +291,14 @@ def test_dp_aggr_sensitivity_by_replacing_a_sample(rng):
 
 def test_dp_aggr_is_proved_for_bounded_derivatives_only(rng):
     budget = Budget(OutputPerturbation(), 1.0, 1e-3)
-    method, candidate = Average("dp_aggr", private=True), Candidate(None, 0.3, 1)
+    method, candidate = Average("dp_aggr", private=True), AverageCandidate(0.3)
     binary = ragged_data(rng, 5, 3, "binary")
-    block = method.state(candidate, budget, datafit_for(binary.unit_rows()))
+    block = method.statement(candidate, budget, datafit_for(binary.unit_rows()))
     assert block.claimed is None
     assert (block.proved.epsilon, block.proved.delta) == (1.0, 0.0)
     long_rows = replace(binary, X=tuple(9 * X for X in binary.X))
     for datafit in (datafit_for(long_rows), datafit_for(ragged_data(rng))):
-        block = method.state(candidate, budget, datafit)
+        block = method.statement(candidate, budget, datafit)
         assert block.proved is None
         assert block.claimed.epsilon == 1.0
         assert "unbounded-loss" in block.caveats
@@ -324,7 +331,7 @@ def test_lr_sp_finds_entry_wise_outliers(mech, rng):
     """Of 320 entries the 12 outliers and no others are large in Q; noise may hide 2 of them."""
     data, _, Q = low_rank_with_outliers(rng)
     log = FitLog()
-    candidate = Candidate("trace", 60.0, 100, False, False, alpha=0.0, K=6.0, lam2=20.0)
+    candidate = DecomposedCandidate(60.0, 100, False, False, alpha=0.0, K=6.0, lam_local=20.0)
     budget = Budget(mech, 10.0, 1e-3)
     fit_one(
         Decomposed("lr_sp", "trace", private=True), datafit_for(data), candidate, budget, log=log
@@ -343,7 +350,7 @@ def test_lr_sp_without_noise_solves_its_problem(local, penalty, rng):
     lam1, lam2 = 1.0, 0.8
     log = FitLog()
     method = Decomposed("lr_sp", penalty, private=True, local=local)
-    candidate = Candidate(penalty, lam1, 6000, True, False, alpha=0.0, K=1e6, lam2=lam2)
+    candidate = DecomposedCandidate(lam1, 6000, True, False, alpha=0.0, K=1e6, lam_local=lam2)
     W = fit_one(method, datafit, candidate, FREE, log=log)
     Q = log.arrays["local"]
     from mpmtl.penalties import penalty_named
@@ -366,12 +373,12 @@ def test_lr_sp_without_noise_solves_its_problem(local, penalty, rng):
 def test_lr_sp_with_a_heavy_local_penalty_is_lr(rng):
     datafit = datafit_for(ragged_data(rng, 6, 4))
     W0 = ridge_path(datafit, [1.0])[0]
-    candidate = Candidate("trace", 1.0, 30, True, False, alpha=0.4, K=2.0)
+    candidate = ProximalCandidate(1.0, 30, True, False, alpha=0.4, K=2.0)
     budget = Budget(Wishart(), 1.0, 1e-3)
     got = fit_one(
         Decomposed("lr_sp", "trace", private=True),
         datafit,
-        replace(candidate, lam2=1e9),
+        DecomposedCandidate(**candidate.as_row(), lam_local=1e9),
         budget,
         W0=W0,
     )
@@ -385,7 +392,7 @@ def test_lr_sp_with_a_heavy_local_penalty_is_lr(rng):
 def test_the_printed_start_doubles_the_model(rng):
     datafit = datafit_for(ragged_data(rng, 6, 4))
     W0 = ridge_path(datafit, [1.0])[0]
-    candidate = Candidate("trace", 0.0, 1, False, False, alpha=0.0, K=1e6, lam2=0.0)
+    candidate = DecomposedCandidate(0.0, 1, False, False, alpha=0.0, K=1e6, lam_local=0.0)
     split, paper = (
         fit_one(Decomposed("lr_sp", "trace", private=True, init=init), datafit, candidate, W0=W0)
         for init in ("split", "paper")
@@ -400,7 +407,7 @@ def test_the_printed_start_doubles_the_model(rng):
 def test_sample_noise_has_the_corrected_density(rng):
     """Norm Gamma(d, 2K/eps_t), direction uniform; the printed density would have eps_t/2K."""
     method = Proximal("lr", "trace", private=True, instance_protection={"epsilon": 3.0})
-    candidate = Candidate("trace", 1.0, 2, False, False, alpha=0.0, K=0.7)
+    candidate = ProximalCandidate(1.0, 2, False, False, alpha=0.0, K=0.7)
     draws = method._shared(
         datafit_for(ragged_data(rng, 2000, 4)), 2, Budget(Wishart(), 1.0, 1e-3), rng
     )[1]
@@ -418,7 +425,7 @@ def test_noisy_models_are_clipped_again_before_the_release(rng):
     W0 = ridge_path(datafit, [0.1])[0]
     log = FitLog()
     method = Proximal("lr", "trace", private=True, instance_protection={"epsilon": 1e-6})
-    candidate = Candidate("trace", 1.0, 5, False, False, alpha=0.0, K=0.5)
+    candidate = ProximalCandidate(1.0, 5, False, False, alpha=0.0, K=0.5)
     fit_one(method, datafit, candidate, Budget(Wishart(), 1.0, 1e-3), W0=W0, log=log)
     signal = [s for _, s in log.rounds]
     assert max(signal) <= 6 * 0.5**2 * (1 + 1e-9)
@@ -426,13 +433,15 @@ def test_noisy_models_are_clipped_again_before_the_release(rng):
 
 def test_sample_protection_is_stated_beside_the_models(rng):
     method = Proximal("gs", "l21", private=True, instance_protection={"epsilon": 2.0})
-    candidate = Candidate("l21", 1.0, 5, False, False, alpha=0.0, K=0.5)
-    block = method.state(candidate, Budget(Gaussian(), 1.0, 1e-3), datafit_for(ragged_data(rng)))
+    candidate = ProximalCandidate(1.0, 5, False, False, alpha=0.0, K=0.5)
+    block = method.statement(
+        candidate, Budget(Gaussian(), 1.0, 1e-3), datafit_for(ragged_data(rng))
+    )
     assert (block.instance.epsilon, block.instance.delta) == (2.0, 0.0)
     assert block.proved.epsilon == 1.0
     with pytest.raises(ValueError, match="instance_protection.epsilon = -1"):
         Proximal("lr", "trace", private=True, instance_protection={"epsilon": -1})
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="needs a private method"):
         Proximal("mtl_lr", "trace", private=False, instance_protection={"epsilon": 1})
 
 
@@ -454,7 +463,7 @@ def test_mr_mtl_without_noise_reaches_its_optimum(kind, rng):
     datafit = datafit_for(ragged_data(rng, 5, 3, kind))
     method = MeanRegularised("mr_mtl")
     lam = 0.5
-    W = fit_one(method, datafit, Candidate(None, lam, 400, K=1e6, lam2=lam))
+    W = fit_one(method, datafit, MeanRegularisedCandidate(lam, lam, 1e6, 400))
     residual = datafit.gradient(W[None])[0] + lam * (W - W.mean(axis=0))
     assert np.abs(residual).max() < 1e-5
 
@@ -464,7 +473,7 @@ def test_mr_mtl_with_gamma_to_zero_is_ridge_stl(rng):
     W = fit_one(
         MeanRegularised("mr_mtl"),
         datafit,
-        Candidate(None, 0.5, 3, K=1e-9, lam2=0.7),
+        MeanRegularisedCandidate(0.5, 0.7, 1e-9, 3),
         Budget(Gaussian(), 1.0, 1e-3),
     )
     np.testing.assert_allclose(W, ridge_path(datafit, [0.7])[0], atol=1e-6)
@@ -508,7 +517,7 @@ def test_fedrep_without_noise_finds_the_shared_space(rng):
     y = [x @ w + 0.01 * rng.standard_normal(12) for x, w in zip(X, W, strict=True)]
     datafit = datafit_for(MultiTaskData.checked(X, y))
     method = SharedRepresentation("fedrep")
-    got = fit_one(method, datafit, Candidate(None, 1e-6, 100, K=1e3, rank=2, step=0.5))
+    got = fit_one(method, datafit, RepresentationCandidate(1e-6, 1e3, 2, 0.5, 100))
     assert np.linalg.matrix_rank(got, tol=1e-8) == 2
     np.testing.assert_allclose(got, W, atol=0.05)
     V = start_space(replace(datafit, average=True), 2, 0.0)
@@ -517,7 +526,7 @@ def test_fedrep_without_noise_finds_the_shared_space(rng):
 
 def test_fedrep_splits_the_budget_exactly():
     budget = Budget(Gaussian(), 1.0, 1e-3)
-    candidate = Candidate(None, 1.0, 7, K=1.0, rank=2, step=1.0)
+    candidate = RepresentationCandidate(1.0, 1.0, 2, 1.0, 7)
     whole = budget.mechanism.budgets(1.0, 1e-3, 1)[0]
     for method in (
         SharedRepresentation("fedrep", start_share=0.3),
@@ -604,7 +613,8 @@ def test_no_noise_equals_a_budget_without_end(method):
     """privacy=none and epsilon = 1e40 give the same test error."""
     values = []
     for overrides in (["privacy=none"], ["epsilon=1e40"]):
-        run = make_run(f"method={method}", "tuning=fixed", "tuning.K=50", *overrides)
+        wide = [f"grids.{m}.K=50" for m in ("lr_sp", "rl")]
+        run = make_run(f"method={method}", "tuning=fixed", *wide, *overrides)
         values.append(run_replicate(run, 0)["replicates"][0]["value"])
     assert values[0] == pytest.approx(values[1], rel=1e-6)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import MPMTL_RUN, TINY, make_run, mpmtl_run
 
-from mpmtl import results
+from mpmtl.experiments import store
 from mpmtl.experiments.runner import execute
 
 ARGUMENTS = ["method=lr", "epsilon=0.1", *TINY[:-1], "save_models=true"]
@@ -115,7 +115,7 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch):
         now[0] -= timedelta(days=1)
         return now[0].isoformat(timespec="seconds")
 
-    monkeypatch.setattr(results, "_now", earlier)
+    monkeypatch.setattr(store, "_now", earlier)
     monkeypatch.setattr(time, "time", lambda: now[0].timestamp())
     for n in (1, 3):
         backwards = make_run(f"results_dir={tmp_path / 'b'}", f"n_replicates={n}")
@@ -146,7 +146,7 @@ def test_a_manifest_cannot_lead_out_of_the_results_folder(tmp_path):
     content["settings"]["method"]["name"] = content["started"] = "../../../../outside"
     manifest.write_text(json.dumps(content))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(results.ResultsError, match="other settings"):
+    with pytest.raises(store.ResultsError, match="other settings"):
         execute(run, io.StringIO())
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
 
-from mpmtl import cli
 from mpmtl.data import MultiTaskData, Table, files
 from mpmtl.errors import InputError
+from mpmtl.experiments import cli
 from mpmtl.experiments.runner import run_replicate
 
 METHODS = sorted(path.stem for path in (ROOT / "conf/method").glob("*.yaml"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import make_run, ragged_data
 
-from mpmtl import results as module
+from mpmtl.experiments import store as module
 from mpmtl.experiments.runner import keep_separate_tasks, run_replicate
 from mpmtl.experiments.store import kept_arrays
 

@@ -10,7 +10,17 @@ from conftest import make_run, ragged_data
 from mpmtl import Gaussian, Laplace, NoNoise, TwoSidedWishart, Wishart, wishart_delta
 from mpmtl.datafits import datafit_for
 from mpmtl.experiments.tuning import cross_validate, edges, prepare
-from mpmtl.methods import NO_BUDGET, Budget, Candidate, Proximal, Scales, SingleTask, theory_rate
+from mpmtl.methods import (
+    NO_BUDGET,
+    Budget,
+    PathCandidate,
+    Proximal,
+    ProximalCandidate,
+    Scales,
+    SingleTask,
+    SingleTaskCandidate,
+    theory_rate,
+)
 from mpmtl.penalties import penalty_named
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
@@ -39,11 +49,11 @@ def test_without_noise_the_private_method_is_its_relative(kind, name, mech, rng)
     lam = 0.05 * penalty_named(name).dual_norm(datafit.gradient(np.zeros((1, 7, 4))))[0]
     private = Proximal("p", name, private=True, init="zero")
     public = Proximal("q", name, private=False, init="zero")
-    candidate = Candidate(name, lam, 60, True, False, alpha=0.4, K=1e6)
+    candidate = ProximalCandidate(lam, 60, True, False, alpha=0.4, K=1e6)
     budget = Budget(mech, 1e40, 1e-3)
     zero = np.zeros(datafit.shape)
     got = fit_one(private, datafit, zero, candidate, budget)
-    want = fit_one(public, datafit, zero, replace(candidate, K=None), NO_BUDGET)
+    want = fit_one(public, datafit, zero, PathCandidate(lam, 60), NO_BUDGET)
     np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-7)
 
 
@@ -52,7 +62,7 @@ def test_many_rounds_reach_the_optimum(name, rng):
     datafit = datafit_for(ragged_data(rng, 7, 4))
     method = Proximal("mtl", name, private=False, init="zero")
     zero = np.zeros(datafit.shape)
-    got = fit_one(method, datafit, zero, Candidate(name, 1.0, 5000, True, False), NO_BUDGET)
+    got = fit_one(method, datafit, zero, PathCandidate(1.0, 5000), NO_BUDGET)
     want, gap, _ = solve(datafit, penalty_named(name), 1.0, tol=1e-12)
     assert gap <= 1e-12
     np.testing.assert_allclose(got, want, atol=1e-4)
@@ -63,7 +73,7 @@ def test_much_noise_gives_stl(method, mech, rng):
     """Proposition 1: for epsilon -> 0, T = 1 returns the separate models it started from."""
     datafit = datafit_for(ragged_data(rng, 7, 4))
     W0 = ridge_path(datafit, [1.0])[0]
-    candidate = Candidate(method.penalty, 1.0, 1, False, False, alpha=0.0, K=100.0)
+    candidate = ProximalCandidate(1.0, 1, False, False, alpha=0.0, K=100.0)
     distance = [
         np.abs(fit_one(method, datafit, W0, candidate, Budget(mech, eps, 1e-3)) - W0).max()
         for eps in (1e-6, 1e-10, 1e-14)
@@ -79,7 +89,7 @@ def test_any_budget_gives_finite_models(method, mech, eps, rng):
     W0 = ridge_path(datafit, [1.0])[0]
     for accelerated, strongly in ((False, False), (True, False), (False, True), (True, True)):
         rate = {"Q": 0.99} if strongly else {"alpha": 0.4}
-        candidate = Candidate(method.penalty, 1.0, 30, accelerated, strongly, K=1.0, **rate)
+        candidate = ProximalCandidate(1.0, 30, accelerated, strongly, K=1.0, **rate)
         W = fit_one(method, datafit, W0, candidate, Budget(mech, eps, 1e-3))
         assert np.isfinite(W).all()
         assert np.linalg.norm(W, axis=1).max() <= 1.0 + 1e-6 + np.abs(W0).max()
@@ -91,7 +101,7 @@ def test_candidates_that_run_together_get_the_same_as_alone(rng):
     W0 = ridge_path(datafit, [1.0])[0]
     run = make_run("method=lr", "tuning=standard")
     unit = Scales(datafit.lipschitz(), datafit.gradient(np.zeros((1, 9, 5)))[0], 1.0)
-    candidates = run.method.candidates(run.tuning, unit)
+    candidates = run.method.candidates(unit)
     budget = Budget(Wishart(), 1.0, 1e-3)
     together = np.empty((len(candidates), 9, 5))
     for indices, W in run.method.fit(datafit, W0, candidates, budget, np.random.default_rng(0)):
@@ -103,7 +113,7 @@ def test_candidates_that_run_together_get_the_same_as_alone(rng):
 
 def test_paper_grid_spans_what_the_paper_tunes():
     run = make_run("method=lr", "tuning=paper")
-    candidates = run.method.candidates(run.tuning, Scales(4.0, np.ones((2, 2)), 1.0))
+    candidates = run.method.candidates(Scales(4.0, np.ones((2, 2)), 1.0))
     assert len(candidates) == 13 * 7 * 4 * 2 * (5 + 5)
     assert {c.n_rounds for c in candidates} == {1, 2, 5, 10, 20, 50, 100}
     assert {c.alpha for c in candidates if not c.strongly_convex} == {-0.5, 0, 0.4, 1, 2}
@@ -125,7 +135,7 @@ def test_relative_grids_follow_the_scale_of_the_data(rng):
     chosen = []
     for d in (data, scaled):
         problem = prepare(d, run.tuning, run.method, 0, 0)
-        candidates = run.method.candidates(run.tuning, problem.scales)
+        candidates = run.method.candidates(problem.scales)
         errors = cross_validate(run.method, problem, candidates, NO_BUDGET, lambda fold: None)
         chosen.append((int(errors.argmin()), errors.min()))
     assert chosen[0][0] == chosen[1][0]
@@ -134,7 +144,7 @@ def test_relative_grids_follow_the_scale_of_the_data(rng):
 
 def test_stl_best_has_candidates_of_both_penalties():
     run = make_run("method=stl", "method.penalty=best")
-    candidates = run.method.candidates(run.tuning, Scales(1.0, np.ones((2, 2)), 1.0))
+    candidates = run.method.candidates(Scales(1.0, np.ones((2, 2)), 1.0))
     assert {c.penalty for c in candidates} == {"l1", "l2"}
 
 
@@ -148,7 +158,7 @@ def test_stl_tasks_do_not_see_each_other(rng):
                 SingleTask(penalty=penalty),
                 datafit_for(d),
                 None,
-                Candidate(penalty, 0.5, 200, True, False),
+                SingleTaskCandidate(penalty, 0.5, 200),
                 NO_BUDGET,
             )
             for d in (data, changed)
@@ -159,17 +169,18 @@ def test_stl_tasks_do_not_see_each_other(rng):
 
 
 def test_edges_are_named():
-    grid = [Candidate("trace", lam, T, K=1.0) for lam in (1, 2, 3) for T in (1, 5, 9)]
-    assert edges(Candidate("trace", 2, 5, K=1.0), grid) == []
-    assert edges(Candidate("trace", 3, 1, K=1.0), grid) == ["lam"]  # T cannot be below 1
-    assert edges(Candidate("trace", 1, 9, K=1.0), grid) == ["lam", "n_rounds"]
+    grid = [PathCandidate(lam, T) for lam in (1, 2, 3) for T in (1, 5, 9)]
+    limits = Proximal("mtl_lr", "trace", private=False).limits()
+    assert edges(limits, PathCandidate(2, 5), grid) == []
+    assert edges(limits, PathCandidate(3, 1), grid) == ["lam"]  # T cannot be below 1
+    assert edges(limits, PathCandidate(1, 9), grid) == ["lam", "n_rounds"]
 
 
 def test_what_is_proved_for_the_paper_depends_on_the_rounds():
     method = Proximal("lr", "trace", private=True)
     budget = Budget(Wishart(), 0.1, 5e-4)
-    candidate = Candidate("trace", 1.0, 50, True, False, alpha=0.4, K=1.0)
-    block = method.state(candidate, budget, SimpleNamespace(shape=(320, 30)))
+    candidate = ProximalCandidate(1.0, 50, True, False, alpha=0.4, K=1.0)
+    block = method.statement(candidate, budget, SimpleNamespace(shape=(320, 30)))
     eps_t = budget.of_rounds(candidate)
     assert block.claimed.epsilon == 0.1
     assert block.proved.delta == pytest.approx(wishart_delta(eps_t))
@@ -177,6 +188,6 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
 
 
 def test_stl_is_proved_and_tuning_is_not_covered():
-    block = SingleTask().state(None, NO_BUDGET, None)
+    block = SingleTask().statement(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
     assert block.caveats == ("tuning-not-charged",)

@@ -12,15 +12,22 @@ from conftest import ROOT, make_run, ragged_data
 
 from mpmtl.datafits import datafit_for
 from mpmtl.experiments.tuning import prepare
+from mpmtl.methods import SingleTask
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import sphere_noise
 
-TUNING = (
-    *("tuning.n_rounds=[1,4,7]", "tuning.path_rounds=[3,9]", "tuning.ridge=[1e-2,1e-1]"),
-    *("tuning.accelerated=[false,true]", "tuning.strongly_convex=[false,true]"),
-    *("tuning.lam=[0.02,0.3]", "tuning.noisy_ridge=[1,100]"),
-)
+VALUES = {
+    **dict.fromkeys(("lam", "lam1", "lam2", "lam_final", "lam_local", "l1", "l2"), "[0.02,0.3]"),
+    **dict.fromkeys(("accelerated", "strongly_convex"), "[false,true]"),
+    "n_rounds": "[2,4,7]",
+}
+
+
+def grid(name):
+    """Words that give every method two or three values of most of its settings."""
+    settings = make_run(f"method={name}").method.settings
+    return [f"method.grid.{key}={VALUES[key]}" for key in settings if key in VALUES]
 
 
 def gradient(data, average, W):
@@ -83,7 +90,7 @@ def prox(W, penalty, threshold):
 def proximal(run, data, average, W0, c, budget, rng, T):
     """Algorithms 2 to 5 and the accelerated proximal gradient method; T rounds are drawn for."""
     method, (d, m) = run.method, W0.shape
-    mechanism, view = budget.mechanism, "full" if c.penalty == "trace" else "diagonal"
+    mechanism, view = budget.mechanism, "full" if method.penalty == "trace" else "diagonal"
     draws, sphere = [], []
     if method.private:
         draws = [mechanism.draw(rng, d, view) for _ in range(T)]
@@ -91,10 +98,12 @@ def proximal(run, data, average, W0, c, budget, rng, T):
     if getattr(method, "instance_epsilon", None):
         sphere = [sphere_noise(rng, (m, d)).T for _ in range(T)]
         eps = allocate(method.instance_epsilon, 0.0, c.n_rounds, c.alpha or 0.0, c.Q)
-    split = c.lam2 is not None and c.penalty != "squared_trace"
+    split = hasattr(c, "lam_local")
+    penalty = c.penalty if isinstance(method, SingleTask) else method.penalty
+    lam = c.lam2 if penalty == "squared_trace" else c.lam
     shrink = 1e-3 if c.strongly_convex else 0.0
-    if c.penalty == "squared_trace":
-        shrink = c.lam2
+    if penalty == "squared_trace":
+        shrink = c.lam1
     L = lipschitz(data, average) * (2 if split else 1)
     eta = 1 / (L + shrink)
     P = W0 if method.private else np.zeros_like(W0)
@@ -110,15 +119,15 @@ def proximal(run, data, average, W0, c, budget, rng, T):
             shift = mechanism.shift * mechanism.spectral_norm(d, view) * np.eye(d)
             noise = (noise if noise.ndim == 2 else np.diag(noise)) + shift
             Sigma = P_tilde @ P_tilde.T + scale[t - 1] * noise
-            if c.penalty == "trace":
+            if penalty == "trace":
                 values, U = np.linalg.eigh(Sigma)
-                M = U @ np.diag(np.maximum(0, 1 - eta * c.lam / np.sqrt(np.abs(values)))) @ U.T
+                M = U @ np.diag(np.maximum(0, 1 - eta * lam / np.sqrt(np.abs(values)))) @ U.T
             else:
-                M = np.diag(np.maximum(0, 1 - eta * c.lam / np.sqrt(np.abs(np.diag(Sigma)))))
+                M = np.diag(np.maximum(0, 1 - eta * lam / np.sqrt(np.abs(np.diag(Sigma)))))
             P_hat = M @ P_tilde
         else:
-            P_hat = prox(P_tilde, c.penalty, eta * c.lam)
-        Q_hat = prox(Q, method.local, eta * c.lam2) if split else Q
+            P_hat = prox(P_tilde, penalty, eta * lam)
+        Q_hat = prox(Q, method.local, eta * c.lam_local) if split else Q
         root = np.sqrt(shrink * eta)
         beta = (1 - root) / (1 + root) if c.strongly_convex else (t - 1) / (t + 2)
         beta = beta if c.accelerated else 0.0
@@ -140,7 +149,7 @@ def rl(run, data, average, W0, c, budget, rng, T):
         inverse = np.linalg.inv(V @ np.diag(s / s.sum()) @ V.T + 1e-6 * np.eye(m))
         W = np.array(
             [
-                ridge(X, y, "regression", 2 / len(y), c.lam + c.lam2 * inverse[i, i])
+                ridge(X, y, "regression", 2 / len(y), c.lam1 + c.lam2 * inverse[i, i])
                 for i, (X, y) in enumerate(zip(data.X, data.y, strict=True))
             ]
         ).T
@@ -155,7 +164,7 @@ def dp_mtrl(run, data, average, W0, c, budget, rng, T):
     for t in range(c.n_rounds):
         inverse = np.linalg.inv(omega + jitter * np.eye(m))
         for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
-            kappa = c.lam + c.lam2 * inverse[i, i]
+            kappa = c.lam1 + c.lam2 * inverse[i, i]
             pull = c.lam2 * sum(inverse[i, j] * W[:, j] for j in range(m) if j != i)
             A = 2 / len(y) * X.T @ X + kappa * np.eye(d)
             w = np.linalg.solve(A, 2 / len(y) * X.T @ y - pull)
@@ -183,8 +192,8 @@ def mr_mtl(run, data, average, W0, c, budget, rng, T):
     w0 = np.zeros(d)
     for t in range(c.n_rounds):
         delta = local_models(data, average, c.lam, w0) - w0[:, None]
-        w0 = w0 + clipped(delta, c.K).mean(axis=1) + 2 * c.K / (m * mu[t]) * draws[t]
-    return local_models(data, average, c.lam2, w0)
+        w0 = w0 + clipped(delta, c.gamma).mean(axis=1) + 2 * c.gamma / (m * mu[t]) * draws[t]
+    return local_models(data, average, c.lam_final, w0)
 
 
 def fedrep(run, data, average, W0, c, budget, rng, T):
@@ -203,8 +212,8 @@ def fedrep(run, data, average, W0, c, budget, rng, T):
             v = ridge(X @ U, y, data.kind, 1 / len(y), 1e-8)
             task = replace(data, X=(X,), y=(y,))
             g = np.outer(gradient(task, True, (U @ v)[:, None]), v)
-            mean += g * min(1, c.K / np.linalg.norm(g)) / m
-        noise = 2 * c.K / (m * mu[t]) * draws[t][:, : c.rank]
+            mean += g * min(1, c.psi / np.linalg.norm(g)) / m
+        noise = 2 * c.psi / (m * mu[t]) * draws[t][:, : c.rank]
         U = np.linalg.qr(U - c.step * (mean + noise))[0]
     samples = zip(data.X, data.y, strict=True)
     return np.array([U @ ridge(X @ U, y, data.kind, 1 / len(y), c.lam) for X, y in samples]).T
@@ -219,8 +228,8 @@ def stl(run, data, average, W0, c, budget, rng, T):
 PLAIN = {
     "lr": proximal,
     "gs": proximal,
-    "lr_gaussian": proximal,
-    "gs_gaussian": proximal,
+    "lr privacy=gaussian": proximal,
+    "gs privacy=gaussian": proximal,
     "lr method.instance_protection.epsilon=3": proximal,
     "lr_sp": proximal,
     "mtl_lr": proximal,
@@ -243,12 +252,12 @@ SQUARED = ("mtrl", "rl", "dp_mtrl")  # the averaged squared loss, for labels too
 def test_every_method_equals_its_formula(words, kind, rng):
     """All candidates in one fit against one after the other, to 1e-9 of the models' size."""
     name, *more = words.split()
-    shift = ["privacy.shift=0.5"] if name in ("lr", "lr_sp") else []
-    run = make_run(f"method={name}", "epsilon=5", *TUNING, *shift, *more)
+    more += ["privacy.shift=0.5"] if name in ("lr", "lr_sp") else []
+    run = make_run(f"method={name}", "epsilon=5", "tuning.ridge=[0.01,0.1]", *grid(name), *more)
     data = ragged_data(rng, 6, 4, kind, low=8, high=14).unit_rows()
     datafit = datafit_for(data)
     problem = prepare(data, run.tuning, run.method, 0, 0)
-    candidates = run.method.candidates(run.tuning, problem.scales)
+    candidates = run.method.candidates(problem.scales)
     budget = run.budget(6)
     got = np.empty((len(candidates), *datafit.shape))
     for indices, W in run.method.fit(
@@ -259,7 +268,7 @@ def test_every_method_equals_its_formula(words, kind, rng):
     if name in SQUARED:
         data = replace(data, kind="regression")
         average = True
-    T = max(c.n_rounds or 1 for c in candidates)
+    T = max(c.as_row().get("n_rounds") or 1 for c in candidates)
     chosen = range(0, len(candidates), max(1, len(candidates) // 40))
     for k in chosen:
         draws = np.random.default_rng(7)

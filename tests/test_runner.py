@@ -9,8 +9,8 @@ import pytest
 from conftest import make_run, tables
 from filelock import FileLock
 
-from mpmtl import results, runner
 from mpmtl.errors import ResultsError
+from mpmtl.experiments import runner, store
 from mpmtl.experiments.runner import execute, run_replicate
 from mpmtl.experiments.store import RunFolder
 
@@ -68,7 +68,9 @@ def test_files_of_a_run(method, tmp_path):
 
 
 def test_trace_holds_the_budget_of_every_round(tmp_path):
-    folder, _ = run_here(tmp_path, "method=lr", "tuning=fixed", "tuning.n_rounds=4", "epsilon=2")
+    folder, _ = run_here(
+        tmp_path, "method=lr", "tuning=fixed", "method.grid.n_rounds=4", "epsilon=2"
+    )
     trace = pd.read_csv(folder / "trace.csv")
     run = make_run("epsilon=2")
     eps_t = run.mechanism.budgets(2.0, run.budget(12).delta, 4, alpha=0.4)
@@ -176,7 +178,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
 
 def test_other_code_is_refused(tmp_path, monkeypatch):
     run_here(tmp_path)
-    monkeypatch.setattr(results, "code_version", lambda: "other")
+    monkeypatch.setattr(store, "code_version", lambda: "other")
     with pytest.raises(ResultsError, match="code version: .* -> other"):
         run_here(tmp_path)
 
@@ -212,7 +214,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 def test_a_full_disk_keeps_what_is_finished(tmp_path, monkeypatch):
     """The third replicate cannot be written; afterwards the run completes with the same bytes."""
     whole, _ = run_here(tmp_path / "a", "n_replicates=4")
-    real, calls = results.os.fsync, []
+    real, calls = store.os.fsync, []
 
     def full_disk(descriptor):
         calls.append(descriptor)
@@ -220,7 +222,7 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(results.os, "fsync", full_disk)
+    monkeypatch.setattr(store.os, "fsync", full_disk)
     with pytest.raises(ResultsError, match="No space left on device.*run again"):
         run_here(tmp_path / "b", "n_replicates=4")
     monkeypatch.undo()

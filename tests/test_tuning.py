@@ -7,7 +7,8 @@ import pytest
 from conftest import make_run
 
 from mpmtl.errors import InputError
-from mpmtl.experiments.tuning import cross_validate, prepare
+from mpmtl.experiments.tuning import DENSITIES, by_density, cross_validate, prepare
+from mpmtl.methods import MeanRegularised, Method, Proximal, SharedRepresentation
 from mpmtl.streams import stream
 
 
@@ -16,7 +17,7 @@ def setting():
     run = make_run("method=lr", "tuning=standard", "dataset.m=40", "dataset.n=20", "epsilon=1")
     train, _ = run.dataset.draw("", 0, 0)
     problem = prepare(train, run.tuning, run.method, 0, 0)
-    candidates = run.method.candidates(run.tuning, problem.scales)
+    candidates = run.method.candidates(problem.scales)
     return run, train, problem, candidates
 
 
@@ -86,14 +87,79 @@ def test_the_error_is_the_mean_over_folds_and_tasks(setting):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"search": "random"}, "tuning.search = random: use grid or halving"),
-        ({"lam_unit": "relative"}, "use max or absolute"),
-        ({"K_unit": "mean"}, "use median or absolute"),
-        ({"Q": (0,)}, "tuning.Q = 0 must be above 0 or theory"),
-        ({"rank": (0,)}, "tuning.rank = 0"),
-        ({"gamma": (-1.0,)}, "tuning.gamma = -1.0"),
+        ({"search": "random"}, "search = random: use grid or halving"),
+        ({"density": "thick"}, "density = thick: use fixed or smoke or"),
+        ({"ridge": ()}, "ridge is empty"),
+        ({"ridge": (1.0, -1.0)}, "ridge = -1.0"),
+        ({"folds": 1}, "folds = 1"),
     ],
 )
-def test_impossible_grids_are_refused(setting, change, message):
+def test_impossible_tunings_are_refused(setting, change, message):
     with pytest.raises(InputError, match=message):
         replace(setting[0].tuning, **change)
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        (Proximal("lr", "trace", private=True), {"lam_unit": "relative"}, "use max or absolute"),
+        (Proximal("lr", "trace", private=True), {"K_unit": "mean"}, "use median or absolute"),
+        (Proximal("lr", "trace", private=True), {"grid": {"Q": 0}}, "Q = 0 must be above 0 or"),
+        (Proximal("lr", "trace", private=True), {"grid": {"K": []}}, "grid.K is empty"),
+        (Proximal("lr", "trace", private=True), {"grid": {"gamma": 1}}, "lr has no such setting"),
+        (Proximal("mtl_lr", "trace", private=False), {"grid": {"K": 1}}, "no such setting; it has"),
+        (SharedRepresentation("fedrep"), {"grid": {"rank": (2, 0)}}, "grid.rank = 0"),
+        (MeanRegularised("mr_mtl"), {"grid": {"gamma": -1.0}}, "grid.gamma = -1.0"),
+        (MeanRegularised("mr_mtl"), {"grid": {"lam": "much"}}, "grid.lam = much must be finite"),
+    ],
+)
+def test_impossible_grids_are_refused(method, change, message):
+    with pytest.raises(InputError, match=message):
+        replace(method, **change)
+
+
+def test_a_density_without_values_takes_those_of_the_next_thinner_one():
+    values = {"fixed": 1, "laptop": [1, 2], "paper": [1, 2, 3]}
+    got = {density: by_density(values, density) for density in DENSITIES}
+    assert got == {
+        **dict.fromkeys(("fixed", "smoke", "coarse"), 1),
+        "laptop": [1, 2],
+        "standard": [1, 2],
+        "paper": [1, 2, 3],
+    }
+    for wrong, message in (({"thin": 1}, "thin"), ({"paper": 1}, "no value for fixed")):
+        with pytest.raises(InputError, match=message):
+            by_density(wrong, "paper")
+
+
+def test_recorded_settings_hold_the_values_tried():
+    """Whether they come from the density, from an experiment's grids or from the command line."""
+    run = make_run("method=lr", "tuning=laptop")
+    assert run.settings["method"]["grid"]["n_rounds"] == [1, 5, 20, 50]
+    assert run.grid == "laptop"
+    words = ["grids.lr.n_rounds=[2,3]", "grids.gs.lam=9", "grids.lr.alpha=1", "method.grid.alpha=2"]
+    run = make_run("method=lr", "tuning=laptop", *words)
+    tried = run.settings["method"]["grid"]
+    assert (tried["n_rounds"], tried["alpha"], tried["lam"][0]) == ([2, 3], 2, 0.005)
+    assert run.method.grid["n_rounds"] == (2, 3)
+    assert "grids" not in run.settings
+    assert run.grid == "laptop but for alpha, n_rounds"
+    assert make_run("method=stl", "tuning.ridge=1").grid == "smoke but for ridge"
+
+
+def test_a_method_that_lacks_a_part_is_refused_once():
+    with pytest.raises(InputError, match="Half lacks name, view, fit, statement: mpmtl.methods"):
+
+        class Half(Method):
+            private = True
+
+            def candidates(self, scales):
+                return []
+
+    with pytest.raises(InputError, match="Gridless lacks grid"):
+
+        class Gridless(Method):
+            name = "gridless"
+            private = view = None
+            settings = {"lam": 1}  # noqa: RUF012
+            candidates = fit = statement = print

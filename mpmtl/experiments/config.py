@@ -82,7 +82,9 @@ def register_schema():
     """Make known to Hydra the typed schemas, `schema` and `audit_schema`, pairs of a method and a
     mechanism, and how a grid depends on the density of the tuning."""
     OmegaConf.register_new_resolver("by_density", _by_density, replace=True)
-    ConfigStore.instance().store(name="schema", node=Schema)
+    schema = OmegaConf.structured(Schema)
+    OmegaConf.set_struct(schema.grids, False)  # any method and setting may stand there
+    ConfigStore.instance().store(name="schema", node=schema)
     ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
     register_pairs()
 
@@ -309,7 +311,9 @@ def one_line(error):
     text = " ".join(str(cause).split())
     for ending in (" full_key:", " object_type=", " See https:"):
         text = text.split(ending)[0]
-    return text.replace("Error merging override ", "").replace("Error parsing override ", "")
+    for start in ("Error merging override ", "Error parsing override "):
+        text = text.replace(start, "")
+    return text.replace("InputError raised while resolving interpolation: ", "")
 
 
 def unknown_choice(group, name, available):

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.methods.base import at_least_zero, one_of
-from mpmtl.methods.proximal import Proximal, ProximalCandidate
+from mpmtl.methods.proximal import ROUNDS_SETTINGS, Proximal, ProximalCandidate
 from mpmtl.penalties import penalty_named
 from mpmtl.solvers.proximal import proximal_rounds
 
@@ -44,7 +44,7 @@ class Decomposed(Proximal):
 
     local: str = "l1"
     init: str = "split"
-    settings: ClassVar[dict] = Proximal.settings | {"lam_local": at_least_zero(0.1)}
+    settings: ClassVar[dict] = ROUNDS_SETTINGS | {"lam_local": at_least_zero(0.1)}
     starts: ClassVar[tuple] = ("split", "paper")
     parts: ClassVar[int] = 2
 

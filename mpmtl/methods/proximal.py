@@ -27,6 +27,14 @@ from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
 from mpmtl.privacy.statements import NOISE_CAVEATS, Guarantee
 from mpmtl.solvers.proximal import Rounds, proximal_rounds
 
+PATH_SETTINGS = {"lam": at_least_zero(0.1), "n_rounds": count(1)}
+ROUNDS_SETTINGS = PATH_SETTINGS | {
+    "accelerated": flag(False),
+    "strongly_convex": flag(False),
+    "alpha": growth_or_theory(0.0),
+    "Q": ratio_or_theory(1.0),
+    "K": above_zero(1.0),
+}
 BLOCK = 16  # candidates that run together; larger blocks no longer fit the cache
 
 
@@ -100,15 +108,6 @@ class Proximal(Method):
     lam_unit: str = "max"
     K_unit: str = "median"
     grid: dict = field(default_factory=dict)
-    settings: ClassVar[dict] = {
-        "lam": at_least_zero(0.1),
-        "n_rounds": count(1),
-        "accelerated": flag(False),
-        "strongly_convex": flag(False),
-        "alpha": growth_or_theory(0.0),
-        "Q": ratio_or_theory(1.0),
-        "K": above_zero(1.0),
-    }
     starts: ClassVar[tuple] = ("stl", "zero")
     parts: ClassVar[int] = 1  # parts of a decomposed model, which share its gradient
 
@@ -141,6 +140,11 @@ class Proximal(Method):
                 (key == "eta" and value is None) or 0 < value < np.inf,
                 f"{key} = {value} must be finite and above 0",
             )
+
+    @property
+    def settings(self):
+        """Without noise the form is fixed: accelerated and convex."""
+        return ROUNDS_SETTINGS if self.private else PATH_SETTINGS
 
     @property
     def instance_epsilon(self):
