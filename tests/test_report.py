@@ -84,7 +84,7 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
     for code, text in manifest["privacy"]["caveats"].items():
         assert said.count(text) == 1, code
     for words in (
-        "tuning smoke, 3 replicates",
+        "grid smoke, 3 replicates",
         "lr wishart 1 claimed (1, ",
         "fl gaussian 1 proved none (1, ",
         "mtl_lr none - none none none",
@@ -104,7 +104,8 @@ def test_what_comes_from_files_is_text(results, tmp_path):
     place.mkdir(parents=True)
     manifest = json.loads((results / "low_rank/mtl_lr/none/eps-inf/manifest.json").read_text())
     evil = "<script>alert(2)</script>"
-    manifest["code"] = manifest["settings"]["tuning"]["name"] = manifest["status"] = evil
+    manifest["code"] = manifest["grid"] = manifest["status"] = evil
+    manifest["dataset"], manifest["method"] = "d<i>", "m"
     manifest["privacy"]["caveats"] = {evil: evil}
     (place / "manifest.json").write_text(json.dumps(manifest))
     (tmp_path / "claims.csv").write_text(f"id,verdict\n1,{evil}\n")

@@ -101,7 +101,7 @@ def build_audit(cfg):
     if settings["samples"] == "auto":
         settings["samples"] = None
     settings.pop("tuning")
-    recorded |= {"delta": settings["delta"]}
+    recorded |= {"delta": settings["delta"], "d": getattr(dataset, "d", None), "m": m}
     for key in (*EXECUTION_KEYS, "tuning"):
         recorded.pop(key)
     return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
@@ -124,7 +124,14 @@ def execute_audit(run, out=None, explained=(), wait=False):
             folder.append({"replicate": 0, "audit": _measure(run, out)})
         measured = folder.records[0]["audit"]
         folder.write_manifest(
-            "complete", privacy=measured["privacy"], verdicts=measured["verdicts"], seed=run.seed
+            "complete",
+            tag="audit",
+            dataset=run.dataset.name,
+            method=run.method.name,
+            mechanism=run.mechanism.name,
+            privacy=measured["privacy"],
+            verdicts=measured["verdicts"],
+            seed=run.seed,
         )
         folder.write_table("bounds", measured["rows"])
         folder.write_table("profile", measured["profile"])

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
-from mpmtl.experiments.store import RunFolder, code_version, kept_arrays
+from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
 from mpmtl.experiments.terminal import (
     card,
     forecast_line,
@@ -109,9 +109,9 @@ def run_replicate(run, replicate, keep=None):
     }
 
 
-def keep_separate_tasks(run, key, compute):
+def cached_separate_tasks(run, key, compute):
     """STL models that all runs on the same data share: ``keep`` of `prepare`."""
-    return kept_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
+    return cached_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
 
 
 def _trace_rows(run, replicate, chosen, budget, datafit, log):
@@ -146,6 +146,8 @@ def execute(run, out=None, explained=(), wait=False):
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
     notes = getattr(run.dataset, "notes", ())
+    names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
+    names |= {"mechanism": run.mechanism.name, "grid": run.grid}
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
         todo = [
             r
@@ -161,11 +163,11 @@ def execute(run, out=None, explained=(), wait=False):
         for note in notes:
             print(note_line(note), file=out, flush=True)
         if todo:
-            folder.write_manifest("running", data_notes=notes)
+            folder.write_manifest("running", **names, data_notes=notes)
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        folder.write_manifest("complete", data_notes=notes, **_summary(records))
+        folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
         print(card(run, records, path, explained), file=out, flush=True)
     return summary_row(run, records)
 
@@ -177,7 +179,7 @@ def _on_worker(run, code, replicate):
             f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
             "on the workers and start them again"
         )
-    return run_replicate(run, replicate, partial(keep_separate_tasks, run))
+    return run_replicate(run, replicate, partial(cached_separate_tasks, run))
 
 
 def _run_all(run, folder, todo, out):

@@ -208,6 +208,11 @@ def kind_of(name):
     return next((kind for start, kind in KINDS.items() if name.startswith(start)), None)
 
 
+def file_of(name, values):
+    """Name of a figure's file without suffix: its kind and the value that it is called after."""
+    return f"{name}_{values[KINDS[name].of]}" if KINDS[name].of else name
+
+
 def make(name, results, out=None, show=None, **values):
     """Draw a figure of a results folder.
 
@@ -229,8 +234,7 @@ def make(name, results, out=None, show=None, **values):
         The file, without suffix.
     """
     kind = KINDS[name]
-    file = f"{name}_{values[kind.of]}" if kind.of else name
-    path = Path(out) if out else Path(results) / "figures" / file
+    path = Path(out) if out else Path(results) / "figures" / file_of(name, values)
     table = kind.collect(results, **values)
     if show:
         show(table)

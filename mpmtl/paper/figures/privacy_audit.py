@@ -7,9 +7,9 @@ import pandas as pd
 from hydra.core.utils import JobStatus
 from hydra.experimental.callback import Callback
 
-from mpmtl.errors import ResultsError, exit_in_one_line
+from mpmtl.errors import exit_in_one_line
 from mpmtl.experiments.audit import build_audit
-from mpmtl.experiments.reader import read_manifest
+from mpmtl.experiments.reader import audits
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import pair_words
 from mpmtl.paper.figures.style import (
@@ -21,6 +21,8 @@ from mpmtl.paper.figures.style import (
     legend_words,
     look,
 )
+
+SIZES = ("d", "m", "rounds")
 
 
 class ProfilePicture(Callback):
@@ -87,46 +89,22 @@ def draw_profile(found, title, path):
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28))
 
 
-def collect(root):
-    """One row for each audit of a results folder: what was stated and what was measured.
-
-    Raises
-    ------
-    ResultsError
-        If there is none.
-    """
-    rows = []
-    place = Path(root) / "audit"
-    for path in sorted(place.rglob("manifest.json")):
-        manifest, parts = read_manifest(path), path.relative_to(place).parts
-        for name, verdict in manifest.get("verdicts", {}).items():
-            keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
-            rows.append(
-                {
-                    "dataset": parts[0],
-                    "method": parts[1],
-                    "privacy": parts[2],
-                    "sizes": parts[3],
-                    "stated_epsilon": manifest["settings"]["epsilon"],
-                    "confidence": manifest["settings"]["confidence"],
-                    "guarantee": name,
-                    **{key: verdict[key] for key in keys},
-                }
-            )
-    if not rows:
-        raise ResultsError(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
-    return pd.DataFrame(rows)
+def collect(results):
+    """A row for each audit and guarantee: what was stated and what was measured."""
+    keys = ["dataset", "method", "privacy", *SIZES, "stated_epsilon", "confidence", "guarantee"]
+    keys += ["epsilon", "delta", "measured", "verdict", "attack", "pair"]
+    return audits(results)[keys].reset_index(drop=True)
 
 
 def draw(table, path):
     """Measured lower bound on delta at the stated epsilon, a line for each mechanism and method.
 
     With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly. Guarantees that
-    were found at another epsilon than the stated one are in the table only.
+    are stated at another epsilon than the stated one are in the table only.
     """
     stated = table[np.isclose(table.epsilon, table.stated_epsilon)]
     stated = stated.sort_values("guarantee").drop_duplicates(
-        ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
+        ["dataset", "method", "privacy", *SIZES, "stated_epsilon"]
     )
     groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
     with figure(path, table, height=3.6) as ax:
@@ -140,7 +118,7 @@ def draw(table, path):
                 **look(k),
                 label=legend_words(method, privacy, rows.guarantee.iloc[0]),
                 markerfacecolor="none",
-                markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
+                markersize=4 + k % len(MARKERS),  # so that lines at zero can be told apart
                 lw=1,
                 clip_on=False,
             )
