@@ -71,11 +71,11 @@ def test_pictures_show_the_models_of_the_run_they_are_beside(tmp_path):
         run = make_run(*words, "save_models=true", f"results_dir={tmp_path}")
         execute(run, io.StringIO())
     table = matrices.collect_relations(tmp_path)
-    shown = table[table.panel == "true: models"].loc[:, "1":"12"].to_numpy()
+    drawn = table[table.panel == "true: models"].loc[:, "1":"12"].to_numpy()
     W = run.dataset.truth(5, 0)[0]
-    assert shown.shape == (4, 12)
+    assert drawn.shape == (4, 12)
     unit = (W / np.linalg.norm(W, axis=1)[:, None]).T
-    np.testing.assert_allclose(shown, unit, rtol=0, atol=0.5001e-4)
+    np.testing.assert_allclose(drawn, unit, rtol=0, atol=0.5001e-4)
 
 
 def test_what_is_not_there_is_one_line(results, tmp_path):
