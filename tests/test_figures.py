@@ -189,21 +189,6 @@ def test_a_reference_gives_the_same_figure(everything, reference, name, values):
     )
 
 
-def test_a_reference_is_a_few_files_and_not_made_from_itself(everything, reference):
-    names = {path.name for path in reference.iterdir()}
-    assert {
-        "audit.manifest.json",
-        "audit_bounds.csv.gz",
-        "privacy_accuracy_low_rank.csv.gz",
-    } < names
-    assert not any(path.is_dir() for path in reference.iterdir())
-    before = (reference / "audit.manifest.json").read_bytes()
-    done = python("keep_reference.py", reference, cwd=reference.parents[1])
-    assert done.returncode == 2
-    assert "overlaps" in done.stderr
-    assert (reference / "audit.manifest.json").read_bytes() == before
-
-
 def test_the_comparison_is_printed_from_runs_and_from_its_table(everything, tmp_path):
     script, out = "plot_proved_tradeoff.py", tmp_path / "a"
     first = python(script, "--results", everything, "--out", out)

@@ -4,6 +4,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -118,6 +120,29 @@ def test_what_is_missing_is_one_line(results, tmp_path):
     (tmp_path / "all.manifest.json").write_text("{}")
     with pytest.raises(ResultsError, match="is not the manifest of an experiment"):
         runs(tmp_path)
+
+
+def test_a_reference_is_made_of_tables_and_never_from_itself(results, tmp_path):
+    """What would be deleted before it is read is refused, and nothing is lost."""
+    shutil.copytree(results, tmp_path / "results/laptop")
+    (tmp_path / "results/laptop/times.csv").write_text("x\n1\n")
+
+    def make(folder):
+        command = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert make("results/laptop").returncode == 0
+    reference = tmp_path / "results/reference"
+    before = {path.name: path.read_bytes() for path in reference.iterdir()}
+    parts = ("numbers", "privacy_accuracy_low_rank")
+    names = {f"{part}{end}" for part in parts for end in (".manifest.json", ".csv.gz")}
+    assert before.keys() == names | {"times.csv"}
+    for folder in ("results/reference", "results", ".", "results/reference/figures", "nothing"):
+        done = make(folder)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert {path.name: path.read_bytes() for path in reference.iterdir()} == before
 
 
 class Zcdp(Gaussian):
