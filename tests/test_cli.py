@@ -98,7 +98,7 @@ BAD = {
     "tag=../elsewhere": "tag = ../elsewhere: use letters, digits, - and /",
     "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of the largest task",
     "tuning.folds=1": "tuning.folds = 1: use at least 2",
-    "tuning.accelerated=maybe": "tuning.accelerated = maybe must be true or false",
+    "method.grid.accelerated=maybe": "method.grid.accelerated = maybe must be true or false",
     "method=lrr": "unknown method 'lrr': did you mean lr",
     "method=lrr/gaussian": "unknown method 'lrr': did you mean lr",
     "method=lr/gausian": "unknown privacy 'gausian': did you mean gaussian?",

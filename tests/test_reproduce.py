@@ -42,7 +42,8 @@ def test_jobs_are_the_sweep_with_repeated_runs_once():
 
 def test_a_list_in_brackets_is_one_value_and_a_word_replaces_the_experiments_choices():
     words = ["experiment=task_number", "scale=smoke", "dataset.used=20", "method=lr/gaussian,lr"]
-    runs = jobs("config", build, [*words, "method.grid.lam=[0.1,1],0.5", "tag=t"])
+    runs = jobs("config", build, [*words, "method.grid.lam=[0.1,1],0.5", "epsilon=1"])
+    assert len(runs) == 4
     assert {(run.dataset.used, run.mechanism.name) for run in runs} == {
         (20, "gaussian"),
         (20, "wishart"),

@@ -29,7 +29,7 @@ def jobs(config_name, build, words):
     config_name : str
         Primary config: config or audit.
     build : callable
-        ``build(cfg)`` gives a job with `results_dir` and `folder`.
+        ``build(cfg)`` gives a job with `results_dir`, `folder` and `settings`.
     words : list of str
         Overrides; those of a sweep replace the choices of the experiment that they name.
 
@@ -46,7 +46,7 @@ def jobs(config_name, build, words):
         swept = parse([f"{key}={value}" for key, value in (params or {}).items()])
         choices = {word.get_key_element(): _choices(word) for word in (*swept, *given)}
         made = [build(compose(config_name, list(chosen))) for chosen in product(*choices.values())]
-    return list({(job.results_dir, job.folder): job for job in made}.values())
+    return list({_identity(job): job for job in made}.values())
 
 
 def _choices(word):
@@ -54,6 +54,11 @@ def _choices(word):
     if not word.is_sweep_override():
         return [word.input_line]
     return [f"{word.get_key_element()}={value}" for value in word.sweep_string_iterator()]
+
+
+def _identity(job):
+    """What two jobs share that are the same."""
+    return job.results_dir, job.folder, json.dumps(job.settings, sort_keys=True)
 
 
 def attempt(name, make, execute, done, **options):
@@ -78,7 +83,7 @@ def attempt(name, make, execute, done, **options):
     """
     try:
         job = make()
-        same = job.results_dir, job.folder, json.dumps(job.settings, sort_keys=True)
+        same = _identity(job)
         if same in done:  # epsilon does not matter to a method that is not private
             print(f"{job.label}: the same run as above")
         else:
