@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from mpmtl.metrics import METRICS
 from mpmtl.privacy.statements import CAVEATS
 
 WIDTH = 96
@@ -121,7 +122,7 @@ def card(run, records, path, explained=()):
         ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
     ]
     if run.method.name != "stl":
-        better = values < stl if metric == "nmse" else values > stl
+        better = METRICS[metric].better(values, stl)
         lines.append(
             (
                 "difference",
@@ -129,8 +130,9 @@ def card(run, records, path, explained=()):
                 f"{int(better.sum())} of {len(records)}",
             )
         )
-    if metric == "nmse":
-        lines.append(("pooled", f"{_plus_minus(_values(records, 'nmse_pooled'))}  nmse_pooled"))
+    pooled = _values(records, f"{metric}_pooled")
+    if len(pooled):
+        lines.append(("pooled", f"{_plus_minus(pooled)}  {metric}_pooled"))
     left_out = _values(records, "tasks_left_out")
     if left_out.any():
         lines.append(
