@@ -15,6 +15,7 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.store import REFERENCE, flat, reference_manifests, reference_table
+from mpmtl.privacy.statements import mark
 
 #: What every manifest has.
 KEYS = {"status", "started", "updated", "replicates_done", "settings", "code", "environment"}
@@ -84,7 +85,8 @@ def _status(manifest):
         return "none"
     if "privacy" not in manifest:
         return "not known"
-    return "claimed" if manifest["privacy"]["claimed"] else "proved"
+    privacy = manifest["privacy"]
+    return ("claimed" if privacy["claimed"] else "proved") + mark(privacy["caveats"])
 
 
 def _row(name, source, number, manifest):
@@ -120,7 +122,8 @@ def runs(root, finished=True):
     -------
     DataFrame
         A row for each run, by its name: experiment (first word of the tag, "" without), tag,
-        dataset, method, privacy, status (claimed, proved, none: what stands behind epsilon),
+        dataset, method, privacy, status (claimed, proved, none: what stands behind epsilon; with
+        a mark where the budget does not cover all choices),
         epsilon (nan: not private), replicates, grid (values tried, in words), every recorded
         setting of a group as "dataset.used", and the manifest. Source and number say where its
         tables are.

@@ -22,7 +22,7 @@ from mpmtl.experiments.terminal import (
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import cross_validate, edges, prepare
+from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
 from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
 from mpmtl.streams import stream
@@ -66,7 +66,7 @@ def run_replicate(run, replicate, keep=None):
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     if statement.claimed or statement.proved:
-        statement = replace(statement, caveats=_caveats(run, statement, len(candidates)))
+        statement = replace(statement, caveats=_caveats(run, statement))
     arrays, models = log.arrays, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
@@ -111,11 +111,11 @@ def run_replicate(run, replicate, keep=None):
     }
 
 
-def _caveats(run, statement, n_candidates):
+def _caveats(run, statement):
     """Caveats of a run: of the fit, its tuning, what the data set read, and the test errors."""
-    tuned = n_candidates > 1 or (run.method.uses_start and len(run.tuning.ridge) > 1)
-    caveats = [*statement.caveats, *getattr(run.dataset, "caveats", ()), "evaluation-not-charged"]
-    return tuple(dict.fromkeys([*(("tuning-not-charged",) if tuned else ()), *caveats]))
+    tuned = ("tuning-not-charged",) if is_tuned(run.method, run.tuning) else ()
+    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()))
+    return tuple(dict.fromkeys((*caveats, "evaluation-not-charged")))
 
 
 def cached_separate_tasks(run, key, compute):

@@ -6,8 +6,9 @@ from collections import Counter
 
 import numpy as np
 
+from mpmtl.experiments.tuning import is_tuned
 from mpmtl.metrics import METRICS
-from mpmtl.privacy.statements import CAVEATS
+from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, mark
 
 WIDTH = 96
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
@@ -31,7 +32,8 @@ def _budget_words(run):
         return "tasks kept separate"
     if not math.isfinite(run.epsilon):
         return "no privacy"
-    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status} per task"
+    marked = mark(("tuning-not-charged",)) if is_tuned(run.method, run.tuning) else ""
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status}{marked} per task"
 
 
 def plan_line(run, n_todo):
@@ -167,7 +169,11 @@ def card(run, records, path, explained=()):
 def caveat_lines(codes, explained):
     """Lines of a card for caveats: in full, or only named where they were printed before."""
     known = [code for code in codes if code in explained]
-    lines = [("caveat", f"{code}: {CAVEATS[code]}") for code in codes if code not in explained]
+    lines = [
+        ("caveat", f"{mark((code,))}{code}: {CAVEATS[code]}")
+        for code in codes
+        if code not in explained
+    ]
     return lines + ([("caveats", f"{', '.join(known)} (explained above)")] if known else [])
 
 
@@ -189,8 +195,7 @@ def summary_row(run, records):
         "value": _plus_minus(_values(records, metric)),
         "stl": f"{_values(records, f'{metric}_stl').mean():.4f}",
         "n": str(len(records)),
-        "claimed": pair_words(statement["claimed"]),
-        "proved": pair_words(statement["proved"]),
+        **{name: marked(statement, name) for name in ("claimed", "proved")},
         "caveats": statement["caveats"],
     }
 
@@ -204,13 +209,21 @@ def pair_words(block):
     return f"({block['epsilon']:.4g}, {delta})"
 
 
+def marked(statement, name):
+    """A guarantee in words, with a mark where the budget does not cover all choices."""
+    words = pair_words(statement[name])
+    return words if words == "-" else words + mark(statement["caveats"])
+
+
 def sweep_table(rows):
-    """The table that ends a sweep: a line for each job."""
+    """The table that ends a sweep: a line for each job, and what a mark means."""
     columns = [key for key in rows[0] if key != "caveats"]
     cells = [columns] + [[row[key] for key in columns] for row in rows]
     widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)) for line in cells]
-    return "\n".join(line.rstrip() for line in [lines[0], "-" * len(lines[0]), *lines[1:]])
+    legend = [MARK_WORDS] if any(mark(row["caveats"]) for row in rows) else []
+    lines = [lines[0], "-" * len(lines[0]), *lines[1:], *legend]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def card_line(item):
