@@ -1,12 +1,13 @@
 """Composition of budgets over rounds, and what a noise level proves at a given epsilon."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from math import fsum
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 from scipy.optimize import bisect, brentq
-from scipy.special import erfcx, gammaln, ndtr, zeta
+from scipy.special import erfcx, expit, gammaln, ndtr, zeta
 
 from mpmtl.errors import require
 
@@ -66,8 +67,9 @@ def optimal_delta(eps_t, epsilon):
     Every pure eps_t-DP release is a randomised response that was processed further, so nothing is
     worse than the composed responses and those are attained. The sum is over all values of L (for
     equal budgets: the binomial's T + 1) where these are at most 32,768. Else it is an inverse
-    Laplace transform whose errors all point upward; measured against enumeration it is up to
-    0.1 % above. What is lost to rounding is added: the answer is never below the true delta.
+    Laplace transform whose errors all point upward; against enumeration it is about .02 % above
+    the true delta, up to .2 % where few budgets outweigh all others. What is lost to rounding is
+    added: the answer is never below the true delta.
 
     Parameters
     ----------
@@ -90,7 +92,8 @@ def optimal_delta(eps_t, epsilon):
 
 def _composed_delta(mu, eps_t, epsilon):
     """Delta at epsilon of a mu-GDP release with pure eps_t-DP ones (all above 0), rounded up."""
-    total = eps_t.sum()
+    eps_t = np.sort(eps_t)[::-1]  # the same rounding in any order
+    total = fsum(eps_t)
     if mu == 0 and epsilon >= total:
         return 0.0
     values, counts = np.unique(eps_t, return_counts=True)
@@ -132,11 +135,11 @@ def _transformed_delta(mu, eps_t, epsilon):
       more, which can only add to delta; e^(theta (1 + theta) g/2) is what it adds near theta.
     - Rounding errors of the product (all factors have moduli at most 1) are added.
     """
-    total = eps_t.sum()
+    total = fsum(eps_t)
 
     def slope(theta, g):  # of the logarithm of the integrand, increasing
-        drift = (eps_t * np.tanh(eps_t * (theta + 0.5))).sum() + g * (theta + 0.5)
-        return drift - epsilon - 1 / theta - 1 / (1 + theta)
+        short = 2 * eps_t * expit(-eps_t * (2 * theta + 1))  # eps_t (1 - tanh)
+        return total - epsilon - short.sum() + g * (theta + 0.5) - 1 / theta - 1 / (1 + theta)
 
     def spread(theta, g):  # standard deviation of the tilted loss
         tilt = np.tanh(eps_t * (theta + 0.5))
@@ -145,17 +148,17 @@ def _transformed_delta(mu, eps_t, epsilon):
     g = mu * mu
     low = high = 1.0
     while slope(low, g) > 0:
-        low /= 2
+        low, high = low / 2, low
     while slope(high, g) < 0:
-        high *= 2
+        low, high = high, 2 * high
     theta = low if low == high else brentq(slope, low, high, args=(g,), rtol=1e-3, xtol=TINY)
     theta = max(theta, 1 / max(spread(0.0, g), 1.0))  # no lower: the rule's step is of that size
     g = max(g, 2 * EXCESS / (theta * (1 + theta)))
 
-    tops, bottoms = eps_t * (theta + 0.5), eps_t / 2
-    factors = tops - bottoms + np.log1p(np.exp(-2 * tops)) - np.log1p(np.exp(-2 * bottoms))
-    exponents = factors.sum(), g / 2 * theta * (1 + theta), -theta * epsilon
-    log_scale = sum(exponents) + 8 * ULP * (len(eps_t) + np.abs(exponents).sum() + tops.sum())
+    factors = np.log1p(np.exp(-eps_t * (2 * theta + 1))) - np.log1p(np.exp(-eps_t))
+    exponents = theta * (total - epsilon), factors.sum(), g / 2 * theta * (1 + theta)
+    log_scale = sum(exponents)
+    log_scale += ULP * (theta * total + 8 * len(eps_t) + 8 * np.abs(exponents).sum())
     if log_scale < np.log(TINY):
         return float(TINY)
 
@@ -165,9 +168,11 @@ def _transformed_delta(mu, eps_t, epsilon):
     s = theta + 1j * w
     weights = np.exp(-g * w**2 / 2) * np.where(w > 0, 2, 1) / reach
     phases = np.exp(1j * w * (g * (theta + 0.5) - epsilon)) / (s * (1 + s))
-    whole = (weights * (phases * _tilted_product(eps_t, theta, w)).real).sum()
     angles = w * (total + epsilon + g * (theta + 0.5))
     rounding = 16 * ULP * (weights * np.abs(phases) * (len(eps_t) + 8 + angles)).sum()
+    if log_scale + np.log(rounding) >= 0:
+        return 1.0
+    whole = (weights * (phases * _tilted_product(eps_t, theta, w)).real).sum()
     whole += rounding + np.exp(-g * last**2 / 2) / (np.pi * last)
     return float(np.exp(np.clip(log_scale + np.log(whole), np.log(TINY), 0.0)))
 
@@ -175,13 +180,13 @@ def _transformed_delta(mu, eps_t, epsilon):
 def _tilted_product(eps_t, theta, w):
     r"""prod_t cosh(eps_t (theta + i w + 1/2))/cosh(eps_t (theta + 1/2)) for each w.
 
-    The largest budgets first; a product below 1e-18 stays what it is, as no factor is above 1.
+    The largest budgets come first; a product below 1e-18 stays what it is, as no factor is above 1.
     Once all arguments left are at most 1, their series serves, which needs sums of powers only:
 
     .. math:: \log\cosh x = -\sum_{p \ge 1} \frac{(1 - 4^{-p}) \zeta(2p)}{p}
         \Bigl(-\frac{4 x^2}{\pi^2}\Bigr)^p, \quad |x| < \pi/2
     """
-    parts = np.split(np.sort(eps_t)[::-1], np.arange(64, len(eps_t), 64))
+    parts = np.split(eps_t, np.arange(64, len(eps_t), 64))
     p = np.arange(1, 41)
     terms = -((-4 / np.pi**2) ** p) * (1 - 0.25**p) * zeta(2 * p) / p
     sums, later = [], np.zeros(len(p))  # of powers of the budgets from a part on, over its largest
@@ -195,9 +200,10 @@ def _tilted_product(eps_t, theta, w):
         top = part[0] * (theta + 0.5)
         small = np.hypot(top, part[0] * w[alive]) <= 1
         done, alive = alive[small], alive[~small]
-        series = np.append(0, terms * powers)
-        x = top + 1j * part[0] * w[done]
-        product[done] *= np.exp(polyval(x * x, series) - polyval(top * top, series))
+        if len(done):
+            series = np.append(0, terms * powers)
+            x = top + 1j * part[0] * w[done]
+            product[done] *= np.exp(polyval(x * x, series) - polyval(top * top, series))
         angles = np.outer(w[alive], part)
         tilts = np.tanh(part * (theta + 0.5))
         product[alive] *= np.prod(np.cos(angles) + 1j * tilts * np.sin(angles), axis=1)
@@ -301,6 +307,7 @@ def _safe_root(delta_of, delta, safe, unsafe, width):
     and `safe` comes back. If it is so at `unsafe` too, the bracket moves there and grows.
     """
 
+    @cache
     def excess(x):
         return np.log(max(delta_of(x), TINY) / delta)
 
@@ -333,12 +340,19 @@ def _gaussian_delta(a, epsilon):
 def _gaussian_curve(mu, epsilon):
     """delta(epsilon) of mu-GDP for an array of epsilon of any sign, rounded up.
 
-    Below 0 by symmetry: delta(-e) = 1 - exp(-e) + exp(-e) delta(e).
+    Below 0 by symmetry: delta(-e) = 1 - exp(-e) + exp(-e) delta(e). For a small mu the two terms
+    cancel and their difference is the integral of -erfcx'(x) = 2/sqrt(pi) - 2 x erfcx(x).
     """
     mu = max(mu, 1e-100)  # more is on the safe side
     e = np.abs(epsilon)
     a = mu / 2 - e / mu + 2 * ULP * (mu / 2 + e / mu)
     delta = _gaussian_delta(a, e)
+    if mu < 0.5:
+        nodes, weights = np.polynomial.legendre.leggauss(10)
+        width = mu / np.sqrt(2) * (1 + 8 * ULP)
+        x = np.multiply.outer(width * (1 + nodes) / 2, np.ones_like(a)) - a / np.sqrt(2)
+        falls = np.tensordot(weights / 2, 2 / np.sqrt(np.pi) - 2 * x * erfcx(x), 1) + 5 * ULP
+        delta = np.minimum(delta, 0.5 * np.exp(-a * a / 2) * width * falls)
     below = (-np.expm1(-e) + np.exp(-e) * delta) * (1 + 8 * ULP)
     return np.where(epsilon < 0, below, delta)
 
@@ -464,7 +478,7 @@ class Cost:
         """
         require(0 <= delta <= 1, f"delta = {delta} is outside [0, 1]")
         if delta == 0:
-            return np.inf if self.mu > 0 else float(np.sum(self.pure))
+            return np.inf if self.mu > 0 else fsum(self.pure)
         if self.delta(0.0) <= delta:
             return 0.0
         safe = 1.0
