@@ -11,7 +11,7 @@ from mpmtl.errors import require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import Gaussian, Mechanism, check_view
+from mpmtl.privacy.mechanisms import Gaussian, Mechanism
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve
 from mpmtl.solvers.single_task import ridge_path
@@ -22,10 +22,12 @@ DEFAULT_MECHANISM = Gaussian(shift=1.0)
 class _Learner:
     """Linear models of m tasks; after `fit`, `coef_` has shape (d, m)."""
 
-    def _datafit(self, X, y):
+    def _datafit(self, X, y, strict=True, row_norm=None, public=False):
         require(self.lam >= 0 and np.isfinite(self.lam), f"lam = {self.lam} must be at least 0")
-        self.data_ = MultiTaskData.checked(X, y, self.kind)
-        return datafit_for(self.data_, self.loss_average)
+        data = MultiTaskData.checked(X, y, self.kind, strict=strict)
+        if row_norm is not None:
+            data = data.with_row_norm(row_norm)
+        return datafit_for(data, self.loss_average, public)
 
     def decision_function(self, X):
         """X_i w_i for each task, a list of arrays of shape (n_i,)."""
@@ -124,7 +126,9 @@ class PrivateMultiTaskLearner(_Learner):
     Each round clips the models to norm K, releases their covariance with noise, projects the models
     with it and takes a gradient step. The unit is a task; neighbours replace one task. What is
     claimed and what is proved is in `privacy_` after `fit`, which also issues the caveats as
-    `PrivacyCaveat` warnings.
+    `PrivacyCaveat` warnings. By default every constant is public: rows are shortened to `row_norm`,
+    the loss is averaged and the step is that of this bound. A task whose data cannot be used (not
+    finite, beyond 1e50, no rows) gets a zero model.
 
     Parameters
     ----------
@@ -144,6 +148,12 @@ class PrivateMultiTaskLearner(_Learner):
     alpha : float, optional
         Allocation eps_t ~ t^alpha; default is theory's 2/5 (accelerated) or 0.
     clip : {"models", "covariance"}
+    row_norm : float or None
+        Rows that are longer are shortened to it; choose it without looking at the data.
+    eta : "public", float or None
+        Step: of the bound on the rows, or as it is. None is 1/L of all tasks' data, which nothing
+        covers (caveat `tuning-not-charged`).
+    loss_average : bool
     """
 
     lam: float = 1.0
@@ -158,19 +168,20 @@ class PrivateMultiTaskLearner(_Learner):
     accelerated: bool = True
     alpha: float | None = None
     clip: str = "models"
-    loss_average: bool | None = None
+    row_norm: float | None = 1.0
+    eta: float | str | None = "public"
+    loss_average: bool = True
 
     def fit(self, X, y, rng=None):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
         rng = np.random.default_rng() if rng is None else rng
-        method = Proximal("private", self.penalty, private=True, clip=self.clip)
-        check_view(self.mechanism, method.view)
+        method = Proximal("private", self.penalty, private=True, clip=self.clip, eta=self.eta)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
         candidate = ProximalCandidate(
             self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
         budget = Budget(self.mechanism, self.epsilon, self.delta)
-        datafit = self._datafit(X, y)
+        datafit = self._datafit(X, y, False, self.row_norm, method.public)
         self.privacy_ = method.statement(candidate, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         start = ridge_path(datafit, [self.ridge])[0]
@@ -214,9 +225,8 @@ class PrivateFeatureLearner(_Learner):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
         rng = np.random.default_rng() if rng is None else rng
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
-        check_view(self.mechanism, method.view)
         budget = Budget(self.mechanism, self.epsilon, self.delta)
-        datafit = self._datafit(X, y)
+        datafit = self._datafit(X, y, strict=False)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         self.coef_ = method.models(datafit, own_models(datafit)[1], budget, rng).T

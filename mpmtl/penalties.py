@@ -32,7 +32,7 @@ class Penalty(ABC):
     Attributes
     ----------
     name : str
-    view : {"full", "diagonal"} or None
+    view : {"covariance", "diagonal"} or None
         What of the covariance the proximal operator needs; None: the models themselves.
     """
 
@@ -57,7 +57,7 @@ class TraceNorm(Penalty):
     r"""Trace norm :math:`\|W\|_* = \sum_j \sigma_j(W)`; needs the full covariance (`lr`)."""
 
     name: ClassVar[str] = "trace"
-    view: ClassVar[str] = "full"
+    view: ClassVar[str] = "covariance"
 
     def value(self, W):
         return np.linalg.svd(W, compute_uv=False).sum(axis=-1)

@@ -12,7 +12,7 @@ from mpmtl.data.synthetic import LowRank
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget, Proximal, Scales
-from mpmtl.privacy.mechanisms import Mechanism, check_view
+from mpmtl.privacy.mechanisms import Mechanism, check_kind
 from mpmtl.privacy.statements import PrivacyStatement
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
@@ -226,9 +226,9 @@ def audit(
 
 def default_method(mechanism):
     """`lr`, or `gs` where the mechanism perturbs the diagonal alone."""
-    if "full" in mechanism.views:
+    if "covariance" in mechanism.kinds:
         return Proximal("lr", "trace", private=True)
-    if "diagonal" in mechanism.views:
+    if "diagonal" in mechanism.kinds:
         return Proximal("gs", "l21", private=True)
     raise InputError(
         f"mechanism {mechanism.name} does not perturb a covariance: name the method it belongs to, "
@@ -253,7 +253,7 @@ def subjects_for(budget, method, data, settings):
     mechanism = budget.mechanism
     method = method or default_method(mechanism)
     require(method.private, f"method {method.name} is not private: there is nothing to audit")
-    check_view(mechanism, method.view)
+    check_kind(mechanism, method.view)
     inputs = inputs_from(data, method)
     d = inputs.start.shape[1]
     candidate = candidate_of(method, inputs, settings.n_rounds, settings.lam)

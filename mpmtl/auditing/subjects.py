@@ -15,9 +15,8 @@ from mpmtl.errors import require
 from mpmtl.methods import Budget, Candidate, Decomposed, FitLog, Proximal
 from mpmtl.methods.base import Method
 from mpmtl.methods.feature_learning import FeatureLearning
-from mpmtl.methods.proximal import SampleNoise
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import sphere_noise
+from mpmtl.privacy.releases import Gate, diagonal, sample_models
 from mpmtl.solvers.proximal import proximal_rounds
 
 FITTED = ("linear", "norm", "single")  # statistics that the audit fits to what is observed
@@ -99,7 +98,7 @@ def log_ratio(first, second):
         return np.round(np.where(nowhere, 0.0, first - second), 6)
 
 
-def evidence(mechanism, view, E_first, E_second):
+def evidence(gate, E_first, E_second):
     r"""Support and log likelihood ratio from the noise that each of two inputs would need.
 
     For the full two-sided Wishart matrix, which has no closed form, the ratio is that of
@@ -108,22 +107,23 @@ def evidence(mechanism, view, E_first, E_second):
 
     Parameters
     ----------
-    E_first, E_second : ndarray, shape (size, T, d, d) or (size, T, d)
+    gate : Gate
+    E_first, E_second : ndarray, shape (size, T, *gate.release.shape)
         Standard noise of each round; rounds are independent.
 
     Returns
     -------
     support, ratio : ndarray, shape (size,)
     """
-    d = E_first.shape[-1]
-    if view != "diagonal" and mechanism.name == "two_sided_wishart":
+    mechanism, release = gate.mechanism, gate.release
+    if not mechanism.has_density(release):
         U = np.linalg.eigh(E_second - E_first)[1]
         E_first, E_second = (
             np.einsum("...ji,...jk,...ki->...i", U, E, U, optimize=True)
             for E in (E_first, E_second)
         )
-        view = "diagonal"
-    first, second = (mechanism.log_density(E, d, view).sum(axis=1) for E in (E_first, E_second))
+        release = diagonal(release.shape[0])
+    first, second = (mechanism.log_density(E, release).sum(axis=1) for E in (E_first, E_second))
     support = np.isneginf(second).astype(float) - np.isneginf(first)
     return support, log_ratio(first, second)
 
@@ -136,110 +136,69 @@ def guarantees_of(statement):
 
 @dataclass(frozen=True)
 class Releases(Subject):
-    r"""The released covariance (or W'W) of T rounds, all of which see the same models.
+    r"""What a gate releases in T rounds, all of which see the same models.
 
     Parameters
     ----------
-    mechanism : Mechanism
-    view : {"full", "diagonal", "relation"}
-    scale : ndarray, shape (T,)
-        Noise scale of each round.
+    gate : Gate
     guarantees : dict
     pairs : dict
+        Of contributions with norms of at most 1.
     others : ndarray, shape (m - 1, d), optional
         Models of the other tasks; they matter to the relation W'W alone.
     tail : float, optional
         Constant that every model gets as a last entry, as sqrt(beta) in `fl`.
+    inverted : bool
+        Noise with the inverse of its scale: the printed density of Algorithm 5.
     """
 
-    mechanism: object
-    view: str
-    scale: np.ndarray
+    gate: Gate
     guarantees: dict
     pairs: dict
     others: np.ndarray | None = None
     tail: float = 0.0
+    inverted: bool = False
     name: str = "release"
     attacks: tuple = ("support", "likelihood", *FITTED)
 
     def signal(self, w):
         """What is released without noise, less what the adversary knows of it."""
-        if self.view == "relation":
-            W = np.vstack([self.others, w])
-            return W @ W.T
+        release = self.gate.release
+        if release.kind == "relation":
+            return release.total(np.vstack([self.others, w]))
         if self.tail:
             w = np.append(w, self.tail)
-        return w**2 if self.view == "diagonal" else np.outer(w, w)
-
-    @property
-    def size(self):
-        """Number of rows of the noise."""
-        any_w = next(iter(self.pairs.values()))[0]
-        return len(self.signal(any_w))
+        if release.kind == "sum" and len(release.shape) > 1:  # in the first column
+            w = np.column_stack([w, *np.zeros((release.shape[1] - 1, len(w)))])
+        return release.total(w[None])
 
     @property
     def outcome_size(self):
-        return len(self.scale) * self.size ** (1 if self.view == "diagonal" else 2)
+        return self._scale().size * int(np.prod(self.gate.release.shape))
 
     def _scale(self):
-        return self.scale.reshape(-1, *[1] * (1 if self.view == "diagonal" else 2))
+        """Noise scale of each round, with an axis for each of a release."""
+        K = np.sqrt(1 + self.tail**2)
+        scale = np.array([self.gate.scale(t + 1, K) for t in range(len(self.gate.budgets))])
+        scale = 1 / scale if self.inverted else scale
+        return scale.reshape(-1, *[1] * len(self.gate.release.shape))
 
     def observe(self, w, rng, size):
-        E = self.mechanism.draw(rng, self.size, self.view, (size, len(self.scale)))
-        return self.signal(w) + self._scale() * E
+        scale = self._scale()
+        E = self.gate.mechanism.draw(rng, self.gate.release, (size, len(scale)))
+        return self.signal(w) + scale * E
 
     def scores(self, observed, pair):
         residuals = [(observed - self.signal(w)) / self._scale() for w in pair]
-        support, ratio = evidence(self.mechanism, self.view, *residuals)
+        support, ratio = evidence(self.gate, *residuals)
         return {"support": support, "likelihood": ratio}
 
     def features(self, observed):
         """Distinct entries, for fitted statistics."""
-        if self.view == "diagonal":
+        if not self.gate.release.symmetric:
             return super().features(observed)
-        rows, cols = np.triu_indices(self.size)
+        rows, cols = np.triu_indices(self.gate.release.shape[0])
         return observed[..., rows, cols].reshape(len(observed), -1)
-
-
-@dataclass(frozen=True)
-class SampleReleases(Subject):
-    """Algorithm 5's noise on a clipped model, round by round, which protects a single sample.
-
-    A sample can change the whole model, so the inputs are two models. What is audited is the noisy
-    model before it is clipped again. ``density="paper"`` is the printed density
-    exp(-(2K/eps_t)||b||), which no method of the package uses.
-    """
-
-    candidate: Candidate
-    epsilon: float
-    guarantees: dict
-    pairs: dict
-    density: str = "corrected"
-    name: str = "sample"
-    attacks: tuple = ("likelihood", *FITTED)
-
-    @property
-    def outcome_size(self):
-        return self.candidate.n_rounds * len(next(iter(self.pairs.values()))[0])
-
-    def noise(self, draws):
-        """The method's own noise; its scale inverted for the printed density."""
-        noise = SampleNoise([self.candidate], self.epsilon, draws)
-        if self.density == "paper":
-            noise.scale = 1 / noise.scale
-        return noise
-
-    def observe(self, w, rng, size):
-        T = self.candidate.n_rounds
-        noise = self.noise([sphere_noise(rng, (size, len(w))) for _ in range(T)])
-        return np.stack([noise(t, w[None, None])[0] for t in range(1, T + 1)], axis=1)
-
-    def scores(self, observed, pair):
-        scale = self.noise([]).scale[0]
-        first, second = (
-            -(np.sqrt(((observed - w) ** 2).sum(axis=2)) / scale).sum(axis=1) for w in pair
-        )
-        return {"likelihood": log_ratio(first, second)}
 
 
 @dataclass(frozen=True)
@@ -367,22 +326,29 @@ class ProximalView(Subject):
         """Standard noise that each of two inputs needs for what the others saw."""
         datafit, start = self.inputs.with_models(*pair)
         rounds = replayed_rounds(self.method, self.candidate, datafit, start, observed)
-        mechanism, d = self.budget.mechanism, start.shape[1]
-        scale = self.candidate.K**2 * mechanism.scale(self.budget.of_rounds(self.candidate))
-        shift = mechanism.shift * mechanism.spectral_norm(d, self.method.view)
-        shift = shift * (1.0 if self.method.view == "diagonal" else np.eye(d))
+        gate, K = self.gate, self.candidate.K
+        shift = gate.shifted
         return [
             np.stack(
-                [(S - signals[h]) / scale[t] - shift for t, (S, signals) in enumerate(rounds)], 1
+                [
+                    (S - shift(t, signals[h], K)) / gate.scale(t, K)
+                    for t, (S, signals) in enumerate(rounds, start=1)
+                ],
+                axis=1,
             )
             for h in range(2)
         ]
 
+    @property
+    def gate(self):
+        """The gate of the rounds, without noise."""
+        (gate,) = self.method.gates(self.candidate, self.budget, self.inputs.datafit)
+        return gate
+
     def scores(self, observed, pair):
         if "view_support" not in self.attacks:
             return {}
-        residuals = self.residuals(observed, pair)
-        support, ratio = evidence(self.budget.mechanism, self.method.view, *residuals)
+        support, ratio = evidence(self.gate, *self.residuals(observed, pair))
         return {"view_support": support, "view_likelihood": ratio}
 
 
@@ -441,27 +407,21 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
         f"{method.name}: there is nothing to audit",
     )
     shared = method, candidate, budget, inputs, guarantees
-    if isinstance(method, Proximal):
-        scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
-        subjects = [
-            Releases(budget.mechanism, method.view, scale, guarantees, pairs(False)),
-            ProximalView(*shared, pairs(True)),
-        ]
-        if statement.instance is not None:
-            own = {"instance": statement.instance}
-            sample = SampleReleases(candidate, method.instance_epsilon, own, pairs(False), density)
-            subjects.append(sample)
-        return subjects, statement
-    subjects = [FitView(*shared, pairs(True))]
+    replayed = isinstance(method, Proximal)
+    view = (ProximalView if replayed else FitView)(*shared, pairs(True))
+    settings = {"tail": np.sqrt(method.affine)} if isinstance(method, FeatureLearning) else {}
     if method.view == "relation":
         others = np.zeros_like(inputs.start)
-        others[:, 0] = candidate.K  # all alike and as long as may be: the worst for W'W
-        scale = method.noise_scale(candidate, budget, len(others) + 1)
-        release = Releases(budget.mechanism, "relation", scale, guarantees, pairs(False), others)
-        subjects.insert(0, release)
-    if isinstance(method, FeatureLearning):  # in every round a vector of norm 1 with its tail
-        scale = (1 + method.affine) * budget.mechanism.scale(method.budgets(budget, *datafit.shape))
-        tail = np.sqrt(method.affine)
-        release = Releases(budget.mechanism, "full", scale, guarantees, pairs(False), tail=tail)
-        subjects.insert(0, release)
+        others[:, 0] = 1.0  # all alike and as long as may be: the worst for W'W
+        settings = {"others": others}
+    gates = method.gates(candidate, budget, datafit)
+    subjects = [Releases(gate, guarantees, pairs(False), **settings) for gate in gates[:1]]
+    subjects.append(view)
+    if statement.instance is not None:
+        inner = method.sample_budget
+        gate = inner.planned(sample_models(1, datafit.shape[1]), inner.of_rounds(candidate))
+        own = {"instance": statement.instance}
+        inverted = density == "paper"
+        sample = Releases(gate, own, pairs(False), inverted=inverted, name="sample")
+        subjects.append(sample)
     return subjects, statement

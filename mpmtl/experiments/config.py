@@ -16,7 +16,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.tuning import by_density
 from mpmtl.methods import Budget, Method
-from mpmtl.privacy.mechanisms import NoNoise, check_view
+from mpmtl.privacy.mechanisms import NoNoise, check_kind
 
 GROUPS = ("dataset", "method", "privacy", "tuning", "parallel")
 #: Keys that say how a run is carried out, not what comes out of it.
@@ -286,7 +286,7 @@ _KIND_NAMES = {
 
 def check_budget(method, mechanism, epsilon, delta):
     """Refuse a budget, or a mechanism that does not perturb what the method shows."""
-    check_view(mechanism, method.view)
+    check_kind(mechanism, method.view)
     require(
         epsilon > 0 and math.isfinite(epsilon),
         f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",

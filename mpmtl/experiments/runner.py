@@ -1,5 +1,6 @@
 """A run: replicates of draw, tune, refit, score; in parallel, resumable, one row each."""
 
+import json
 import sys
 import time
 from dataclasses import replace
@@ -51,8 +52,10 @@ def run_replicate(run, replicate, keep=None):
     problem = prepare(train, run.tuning, run.method, run.seed, replicate, keep)
     candidates = run.method.candidates(problem.scales)
 
-    def noise(fold):
-        return stream(run.seed, "noise", replicate, fold)
+    data, settings = train.digest(), json.dumps(run.settings, sort_keys=True)
+
+    def noise(fold):  # two runs never share a draw: the difference would be free of noise
+        return stream(run.seed, "noise", data, settings, replicate, fold)
 
     scores = np.full(len(candidates), np.nan)
     if len(candidates) > 1:
@@ -63,8 +66,7 @@ def run_replicate(run, replicate, keep=None):
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     if statement.claimed or statement.proved:
-        caveats = (*statement.caveats, *getattr(run.dataset, "caveats", ()))
-        statement = replace(statement, caveats=caveats)
+        statement = replace(statement, caveats=_caveats(run, statement, len(candidates)))
     arrays, models = log.arrays, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
@@ -107,6 +109,13 @@ def run_replicate(run, replicate, keep=None):
         "arrays": arrays,
         "models": models,
     }
+
+
+def _caveats(run, statement, n_candidates):
+    """Caveats of a run: those of the fit, what was tuned, what the data set read, what is told."""
+    tuned = n_candidates > 1 or (run.method.uses_start and len(run.tuning.ridge) > 1)
+    caveats = [*statement.caveats, *getattr(run.dataset, "caveats", ()), "evaluation-not-charged"]
+    return tuple(dict.fromkeys([*(("tuning-not-charged",) if tuned else ()), *caveats]))
 
 
 def keep_separate_tasks(run, key, compute):

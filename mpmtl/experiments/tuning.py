@@ -119,7 +119,8 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         the same key. Used for the logistic loss: Newton's method takes long.
     """
     loss_average = method.loss_average
-    datafit = datafit_for(train, loss_average)
+    public = getattr(method, "eta", None) == "public"
+    datafit = datafit_for(train, loss_average, public)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
     variance = np.array([y.var() for y in train.y])
@@ -128,13 +129,14 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         rng = stream(seed, "folds", replicate)
         labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
         parts = [
-            datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average)
+            datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average, public)
             for k in range(tuning.folds)
         ]
     compute = partial(_separate_tasks, datafit, parts, variance, lams)
     slow = keep is not None and isinstance(datafit, LogisticLoss)
     if slow:
-        settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, seed, replicate)
+        settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
+        settings += (seed, replicate)
         start, fold_starts = keep((train.digest(), *settings), compute)
     else:
         start, fold_starts = compute()
@@ -143,9 +145,17 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         lipschitz=lipschitz or 1.0,
         gradient=datafit.gradient(zero)[0],
         median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
-        samples=1.0 if datafit.average else float(datafit.n.mean()),
+        samples=_samples(datafit, public),
+        public=public,
     )
     return Problem(datafit, parts, variance, list(fold_starts), start, scales)
+
+
+def _samples(datafit, public):
+    """What L of a summed loss is divided by for that of an averaged one."""
+    if datafit.average:
+        return 1.0
+    return float(datafit.n_public[1] if public else datafit.n.mean())
 
 
 def _separate_tasks(datafit, parts, variance, lams):

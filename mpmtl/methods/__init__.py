@@ -1,7 +1,7 @@
 """The methods, each a frozen dataclass that a config of the group `method` names."""
 
 from mpmtl.methods.averaging import Average, AverageCandidate
-from mpmtl.methods.base import NO_BUDGET, Budget, Candidate, FitLog, Method, Scales, Setting
+from mpmtl.methods.base import Candidate, Method, Scales, Setting
 from mpmtl.methods.best import BestOf
 from mpmtl.methods.decomposed import Decomposed, DecomposedCandidate
 from mpmtl.methods.feature_learning import FeatureLearning
@@ -17,6 +17,7 @@ from mpmtl.methods.relationship import (
 )
 from mpmtl.methods.representation import RepresentationCandidate, SharedRepresentation
 from mpmtl.methods.single_task import SingleTask, SingleTaskCandidate
+from mpmtl.privacy.releases import NO_BUDGET, Budget, FitLog
 
 __all__ = [
     "NO_BUDGET",

@@ -6,15 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from mpmtl.datafits import LogisticLoss
-from mpmtl.methods.base import Candidate, Method, above_zero, one_of
-from mpmtl.methods.group_privacy import instance_budget
-from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
-from mpmtl.privacy.statements import (
-    NO_PROTECTION,
-    NOISE_CAVEATS,
-    Guarantee,
-    PrivacyStatement,
-)
+from mpmtl.methods.base import Candidate, Method, above_zero, one_of, public_or_data
+from mpmtl.methods.group_privacy import group_claim, instance_budget, public_sizes
+from mpmtl.privacy.mechanisms import Laplace, OutputPerturbation
+from mpmtl.privacy.releases import vector_sum
+from mpmtl.privacy.statements import NO_PROTECTION, RELATION_OF_KNOWN_SIZE
 from mpmtl.solvers.single_task import ridge_path
 
 
@@ -33,7 +29,11 @@ class Average(Method):
         + \frac\lambda2 \|w\|^2 + b, \quad b_j \sim \text{Laplace}\bigl(2/(n_{\min} \epsilon'
         \lambda)\bigr)
 
-    with eps' = epsilon/n, n = max n_i (group privacy), T = 1 and delta = 0.
+    with eps' = epsilon/n, n = max n_i (group privacy), T = 1 and delta = 0. Sizes n_i are public.
+
+    *Logistic loss.* With rows of norm at most 1 the derivative bounds a local model by 1/lambda,
+    and the gate does; so the published noise is that of a pure release of their sum with some
+    eps_b <= epsilon, which is proved. *Squared loss*: nothing bounds the models; claimed only.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class Average(Method):
     noise : {"laplace", "l2"}
         Independent Laplace entries (published), or a density ~ exp(-||b||_2/scale), for which
         2/(n lambda) is the l2 sensitivity.
+    eta : "public" or None
+        L from a public bound on the rows instead of all tasks' data.
     grid : dict
         lam, in units of the averaged loss's L.
 
@@ -52,6 +54,7 @@ class Average(Method):
     name: str
     private: bool
     noise: str = "laplace"
+    eta: str | None = None
     grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
     settings: ClassVar[dict] = {"lam": above_zero(1.0)}
@@ -60,48 +63,62 @@ class Average(Method):
     def __post_init__(self):
         super().__post_init__()
         one_of("noise", self.noise, ("laplace", "l2"))
+        public_or_data(self.eta)
 
     def candidates(self, scales):
         return [AverageCandidate(scales.averaged_lipschitz * lam) for lam in self.grid["lam"]]
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
-        averaged = replace(datafit, average=True)
-        means = ridge_path(averaged, [c.lam for c in candidates]).mean(axis=1)
-        scale = self.noise_scale(datafit, candidates, budget)
-        d = datafit.shape[1]
-        b = rng.laplace(size=d) if self.noise == "laplace" else sphere_noise(rng, (d,))
-        if log is not None and self.private:
-            log.add_round(scale[0] * b, means[0])
-        released = means + scale[:, None] * b
-        yield np.arange(len(candidates)), np.repeat(released[:, None], datafit.shape[0], axis=1)
+        m, d = datafit.shape
+        lams = np.array([c.lam for c in candidates])
+        models = ridge_path(replace(datafit, average=True), lams)
+        if not self.private or budget.free:
+            mean = models.mean(axis=1)
+        elif isinstance(datafit, LogisticLoss):
+            gate = self._inner(budget).open(vector_sum(d), 1, rng, log=log)
+            mean = gate.with_budgets([self.spent(datafit, budget)])(1, models, 1 / lams) / m
+        else:
+            b = self._inner(budget).mechanism.draw(rng, vector_sum(d))
+            n_min, _ = public_sizes(datafit)
+            noise = 2 / (n_min * instance_budget(budget, datafit).epsilon * lams)[:, None] * b
+            mean = models.mean(axis=1) + noise
+            if log is not None:
+                log.add_round(noise[0], mean[0] - noise[0])
+        yield np.arange(len(candidates)), np.repeat(mean[:, None], m, axis=1)
 
-    def noise_scale(self, datafit, candidates, budget):
-        """2/(n_min eps' lambda) of each candidate; 0 without noise."""
-        if not self.private or isinstance(budget.mechanism, NoNoise):
-            return np.zeros(len(candidates))
-        eps = instance_budget(budget, datafit).epsilon
-        n_min = datafit.n[datafit.n > 0].min()  # the model of a task without samples is always zero
-        return np.array([2 / (n_min * eps * c.lam) for c in candidates])
+    def _inner(self, budget):
+        noise = Laplace() if self.noise == "laplace" else OutputPerturbation()
+        return replace(budget, mechanism=noise, delta=0.0)
+
+    def spent(self, datafit, budget):
+        r"""eps_b for which the published noise is that of the gate.
+
+        A release of the sum with the bound K = 1/lambda and budget eps_b has noise of scale
+        S K/eps_b, S the sensitivity for K = 1; the published one is m 2/(n_min eps' lambda).
+        """
+        n_min, _ = public_sizes(datafit)
+        m, d = datafit.shape
+        sensitivity = getattr(vector_sum(d), self._inner(budget).mechanism.norm)
+        return sensitivity * n_min * instance_budget(budget, datafit).epsilon / (2 * m)
 
     def round_budgets(self, candidate, budget, datafit):
         return [instance_budget(budget, datafit).epsilon]
 
     def statement(self, candidate, budget, datafit):
-        """Proved for the logistic loss with rows of norm at most 1; else claimed.
-
-        The l2 sensitivity of a local model is 2/(n_i lambda), that of the mean 2/(m n_i lambda).
-        With independent Laplace entries sqrt(d) <= m makes the l1 sensitivity small enough too.
-        """
-        if isinstance(budget.mechanism, NoNoise) or not self.private:
+        """Proved for the logistic loss unless d is out of all proportion to m; else claimed."""
+        if budget.free or not self.private:
             return NO_PROTECTION
-        epsilon = budget.epsilon
-        claimed = Guarantee(epsilon, 0.0, "Propositions 2 and 3 of the paper (group privacy)")
         m, d = datafit.shape
-        bounded = isinstance(datafit, LogisticLoss) and all(
-            (X**2).sum(axis=1).max() <= 1 + 1e-9 for X in datafit.X
+        spent = self.spent(datafit, budget)
+        if not isinstance(datafit, LogisticLoss):
+            return group_claim(budget, 0.0, ("unbounded-loss", *self.caveats))
+        if spent > budget.epsilon:
+            return group_claim(budget, 0.0, self.caveats)
+        inner = self._inner(budget)
+        block = inner.statement(
+            inner.planned(vector_sum(d), [spent]),
+            relation=RELATION_OF_KNOWN_SIZE,
+            m=m,
+            caveats=self.caveats,
         )
-        if bounded and (self.noise == "l2" or np.sqrt(d) <= m):
-            proof = Guarantee(epsilon, 0.0, "output perturbation and group privacy")
-            return PrivacyStatement(budget.mechanism.name, None, proof, NOISE_CAVEATS)
-        caveats = ("unbounded-loss", *NOISE_CAVEATS)
-        return PrivacyStatement(budget.mechanism.name, claimed, None, caveats)
+        return replace(block, mechanism=budget.mechanism.name)

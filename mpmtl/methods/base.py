@@ -1,15 +1,15 @@
-"""What a method is, and what all share: settings, scales, budgets, noise on a covariance."""
+"""What a method is: its settings, what they are relative to, its fit and its statement."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from inspect import get_annotations
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mpmtl.errors import InputError, require
-from mpmtl.privacy.mechanisms import Mechanism, NoNoise
+from mpmtl.privacy.statements import NOISE_CAVEATS
 
 
 class Setting(NamedTuple):
@@ -84,8 +84,8 @@ class Method(ABC):
 
     - ``name`` : str;
     - ``private`` : bool, whether noise protects what the tasks release;
-    - ``view`` : what the other tasks see, a key of `privacy.mechanisms.VIEWS` (a mechanism must
-      offer it), or None if it is not private;
+    - ``view`` : what crosses from a task to the others, a key of `privacy.mechanisms.KINDS` (a
+      mechanism must be able to perturb it), or None if it is not private;
     - ``candidates(scales)``, ``fit(datafit, W0, candidates, budget, rng, log)`` and
       ``statement(candidate, budget, datafit)``, see there.
 
@@ -96,6 +96,10 @@ class Method(ABC):
       grid has its default;
     - ``loss_average`` : None (squared loss no, logistic loss yes), true or false;
     - ``separate`` : bool, whether tasks never see each other;
+    - ``uses_start`` : bool, whether the separate models W0 are more than a yardstick;
+    - ``eta`` : "public" if steps, units and starting penalties come from public bounds on the rows
+      instead of all tasks' data;
+    - ``gates(candidate, budget, datafit)``: everything that crosses in a fit, as planned gates;
     - ``round_budgets(candidate, budget, datafit)``: budget of each round, for trace.csv.
 
     A class that lacks a part is refused where it is defined.
@@ -104,6 +108,7 @@ class Method(ABC):
     settings: ClassVar[dict] = {}
     loss_average: ClassVar[None] = None
     separate: ClassVar[bool] = False
+    uses_start: ClassVar[bool] = False
     _parts: ClassVar[tuple] = ("name", "private", "view", "candidates", "fit", "statement")
 
     def __init_subclass__(cls, **kwargs):
@@ -122,6 +127,16 @@ class Method(ABC):
                 f"method {cls.__name__} lacks {', '.join(lacking)}: mpmtl.methods.Method says what "
                 "a method must give"
             )
+
+    @property
+    def public(self):
+        """Whether nothing of all tasks' data crosses but releases, for one given candidate."""
+        return getattr(self, "eta", None) == "public"
+
+    @property
+    def caveats(self):
+        """What goes with a guarantee of a fit of one candidate."""
+        return NOISE_CAVEATS if self.public else ("tuning-not-charged", *NOISE_CAVEATS)
 
     def __post_init__(self):
         if self.settings:
@@ -188,6 +203,10 @@ class Method(ABC):
     def statement(self, candidate, budget, datafit):
         """The `PrivacyStatement` of a fit of the candidate."""
 
+    def gates(self, candidate, budget, datafit):
+        """Planned gates of all that crosses in a fit and that a statement rests on."""
+        return ()
+
     def limits(self):
         """Natural limits of the settings that have one."""
         return {key: s.least for key, s in self.settings.items() if s.least is not None}
@@ -220,12 +239,15 @@ class Scales:
         Median norm of the STL models: unit of K.
     samples : float
         Mean number of samples of a task if the loss is summed over them, 1 if it is averaged.
+    public : bool
+        L is a public bound, all else is 1: values are absolute.
     """
 
     lipschitz: float
     gradient: np.ndarray
     median_norm: float
     samples: float = 1.0
+    public: bool = False
 
     @property
     def averaged_lipschitz(self):
@@ -234,90 +256,19 @@ class Scales:
 
     def lam_unit(self, penalty, unit):
         """What lambda is multiplied by: ``unit`` is "max" or "absolute"."""
-        if unit == "absolute":
+        if unit == "absolute" or self.public:
             return 1.0
         return float(penalty.dual_norm(self.gradient)) or 1.0
 
     def K_unit(self, unit):
         """What a clipping norm is multiplied by: ``unit`` is "median" or "absolute"."""
-        return 1.0 if unit == "absolute" else self.median_norm or 1.0
+        return 1.0 if unit == "absolute" or self.public else self.median_norm or 1.0
 
 
 LAM_UNITS = ("max", "absolute")
 K_UNITS = ("median", "absolute")
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Mechanism with the total budget that a fit may use."""
-
-    mechanism: Mechanism
-    epsilon: float
-    delta: float
-
-    def of_rounds(self, candidate):
-        """Budgets of the rounds of a candidate, shape (T,)."""
-        alpha, Q = (getattr(candidate, key, None) for key in ("alpha", "Q"))
-        return self.mechanism.budgets(
-            self.epsilon, self.delta, candidate.n_rounds, 0.0 if alpha is None else alpha, Q
-        )
-
-
-NO_BUDGET = Budget(NoNoise(), np.inf, 0.0)
-
-
-@dataclass
-class FitLog:
-    """What a fit of one candidate leaves besides its models.
-
-    Attributes
-    ----------
-    rounds : list of (float, float)
-        Norm of the noise and of the signal of each round.
-    released : list of ndarray
-        What the other tasks see of each round.
-    arrays : dict of str to ndarray
-        Matrices worth saving, such as a learned relation matrix.
-    """
-
-    rounds: list = field(default_factory=list)
-    released: list = field(default_factory=list)
-    arrays: dict = field(default_factory=dict)
-
-    def add_round(self, noise, signal, released=None):
-        """Note a round: noise and signal, and what is released unless that is their sum."""
-        self.rounds.append((float(np.linalg.norm(noise)), float(np.linalg.norm(signal))))
-        self.released.append(np.copy(noise + signal if released is None else released))
-
-
-@dataclass(frozen=True)
-class NoisyRelease:
-    """Adds noise and shift to the covariances of a batch: Sigma_b + K_b^2 scale_bt (E_t + shift I).
-
-    All candidates of a fit share one standard draw E_t for each round.
-
-    Attributes
-    ----------
-    draws : list of ndarray
-        Standard noise of each round, (d, d) or (d,); with B in front if every one has its own.
-    scale : ndarray, shape (B, T)
-        K^2 times the mechanism's scale.
-    shift : float
-        Multiple of the identity added to a standard draw.
-    log : FitLog, optional
-        Takes in each round of the first candidate.
-    """
-
-    draws: list
-    scale: np.ndarray
-    shift: float
-    log: FitLog | None = None
-
-    def __call__(self, t, Sigma):
-        E, scale = self.draws[t - 1], self.scale[: len(Sigma), t - 1]
-        shifted = E + self.shift * (np.eye(E.shape[-1]) if Sigma.ndim == 3 else 1.0)
-        released = Sigma + scale.reshape(-1, *[1] * (Sigma.ndim - 1)) * shifted
-        if self.log is not None:
-            first = E if E.ndim < Sigma.ndim else E[0]
-            self.log.add_round(scale[0] * first, Sigma[0], released[0])
-        return released
+def public_or_data(eta):
+    """Refuse an eta of a method without steps that is neither "public" nor None."""
+    require(eta in (None, "public"), f"eta = {eta}: use public, or null for the data's constants")

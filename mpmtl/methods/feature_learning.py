@@ -1,20 +1,19 @@
 """`fl`: private feature learning, a prior for the models from one noisy second moment (ours)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from mpmtl.data.tasks import unit_rows
 from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
-from mpmtl.privacy.mechanisms import NoNoise
-from mpmtl.privacy.statements import NO_PROTECTION, SEPARATE, PrivacyStatement
+from mpmtl.privacy.clipping import bounded, directions
+from mpmtl.privacy.releases import covariance
+from mpmtl.privacy.statements import SEPARATE, PrivacyStatement
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
-from mpmtl.solvers.proximal import clip_norms
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
 AROUND = np.array([0.5, 1.0, 2.0])  # the same for the logistic loss, in units of the ridge of W0
@@ -67,7 +66,7 @@ class FeatureLearning(Method):
     rounds: str | int = "auto"
     vote_share: float = 0.2
     loss_average: bool | None = None
-    view: ClassVar[str] = "full"
+    view: ClassVar[str] = "covariance"
 
     def __post_init__(self):
         one_of("tuning", self.tuning, ("shared", "local", "votes"))
@@ -90,31 +89,41 @@ class FeatureLearning(Method):
     def candidates(self, scales):
         return [Candidate()]
 
+    @property
+    def public(self):
+        """All but the shared choice is a task's own, or computed from releases."""
+        return self.tuning != "shared"
+
+    @property
+    def uses_start(self):
+        """Its penalties are where the shared choice looks for a logistic loss."""
+        return self.tuning == "shared"
+
+    def release(self, d):
+        """What a round releases: the second moment of the u_i, and with it their sum."""
+        return covariance(d + (self.affine > 0))
+
+    def votes(self, budget):
+        """Budgets of the votes, spent beside the releases."""
+        return (self.vote_share * budget.epsilon,) if self.tuning == "votes" else ()
+
     def budgets(self, budget, m, d):
         """Budget of each round, shape (T,)."""
-        budget = self._for_releases(budget)
         T = self.rounds
         if T == "auto":
             T = 1
-            if self._free(budget):
+            if budget.free:
                 T += len(NOISE_PER_ROUND)
             else:
-                once = budget.mechanism.scale(self._split(budget, 1))[0]
-                noise = once * (1 + self.affine) * noise_spectrum(budget.mechanism, d).radius
+                gate = budget.planned(self.release(d), self._split(budget, 1))
+                noise = gate.scale(1, np.sqrt(1 + self.affine))
+                noise = noise * noise_spectrum(budget.mechanism, d).radius
                 T += sum(noise / m < level for level in NOISE_PER_ROUND)
         return self._split(budget, T)
 
-    @staticmethod
-    def _free(budget):
-        return isinstance(budget.mechanism, NoNoise)
-
     def _split(self, budget, T):
-        return budget.mechanism.budgets(budget.epsilon, budget.delta, T)
-
-    def _for_releases(self, budget):
-        if self.tuning != "votes" or self._free(budget):
-            return budget
-        return replace(budget, epsilon=(1 - self.vote_share) * budget.epsilon)
+        votes = self.votes(budget)
+        return budget.mechanism.budgets(budget.epsilon, budget.delta, T, beside=votes)
 
     def round_budgets(self, candidate, budget, datafit):
         return self.budgets(budget, *datafit.shape)
@@ -141,14 +150,15 @@ class FeatureLearning(Method):
         if once:  # shown as it is, without the part that each task knows best
             shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
         moments = Moments(self.affine, m, d, budget.mechanism)
-        for t, scale in enumerate(budget.mechanism.scale(np.asarray(budgets))):
-            if t > 0 and isinstance(datafit, LogisticLoss):
+        gate = budget.open(self.release(d), len(budgets), rng, log=log).with_budgets(budgets)
+        for t in range(1, len(budgets) + 1):
+            if t > 1 and isinstance(datafit, LogisticLoss):
                 rows = rows_at(datafit, W)
-            U = moments.vectors(unit_rows(shown))
-            moments.add(self.release(U, moments.K2 * scale, budget, rng, log), scale)
+            K = np.sqrt(moments.K2)
+            moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
             gamma, candidates = gamma_grid(rows, ridge), moments.priors(own=once)
             if self.tuning == "shared":
-                if t > 0 and isinstance(datafit, LogisticLoss):  # expanded anew
+                if t > 1 and isinstance(datafit, LogisticLoss):  # expanded anew
                     alone = separate_path(rows, ridge).shared_scale()
                 tried = [PriorPath(rows, prior, gamma).shared_scale() for prior in candidates[1:]]
                 W, shown = by_left_out([alone, *tried], datafit.n.sum())
@@ -156,49 +166,26 @@ class FeatureLearning(Method):
             paths = [PriorPath(rows, prior, gamma) for prior in candidates]
             log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
             log_evidence, models = np.stack(log_evidence), np.stack(models)
-            if self.tuning == "votes" and t == len(budgets) - 1:
-                epsilon = np.inf if self._free(budget) else self.vote_share * budget.epsilon
-                chosen = vote(log_evidence, epsilon, rng)
+            if self.tuning == "votes" and t == len(budgets):
+                (epsilon,) = (np.inf,) if budget.free else self.votes(budget)
+                scores, log_base = vote_scores(log_evidence)
+                k = budget.choose(scores, log_base, epsilon, rng)
+                chosen = np.array([k]) if k < len(candidates) else np.arange(len(candidates))
                 log_evidence, models = log_evidence[chosen], models[chosen]
             W, shown = by_evidence(log_evidence, models)
         return W
 
-    def release(self, U, scale, budget, rng, log=None):
-        """sum_i u_i u_i' with noise: all that a task ever shows to the others."""
-        noise = scale * budget.mechanism.draw(rng, U.shape[1], self.view)
-        if log is not None:
-            log.add_round(noise, U.T @ U)
-        return U.T @ U + noise
+    def gates(self, candidate, budget, datafit):
+        m, d = datafit.shape
+        return (budget.planned(self.release(d), self.budgets(budget, m, d)),)
 
     def statement(self, candidate, budget, datafit):
         """Statement of the releases, plus the votes; nothing else is chosen from others' data
         unless ``tuning="shared"``."""
         if self.separate:
             return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)
-        if self._free(budget):
-            return NO_PROTECTION
-        m, d = datafit.shape
-        part = self._for_releases(budget)
-        block = budget.mechanism.statement(
-            part.epsilon, part.delta, self.budgets(budget, m, d), d + (self.affine > 0), self.view
-        )
-        if self.tuning == "shared":
-            return block
-        caveats = tuple(code for code in block.caveats if code != "tuning-not-charged")
-        if self.tuning == "votes":
-            block = replace(
-                block,
-                claimed=self._with_votes(block.claimed, budget),
-                proved=self._with_votes(block.proved, budget),
-            )
-        return replace(block, caveats=caveats)
-
-    def _with_votes(self, guarantee, budget):
-        if guarantee is None:
-            return None
-        votes = self.vote_share * budget.epsilon
-        basis = f"{guarantee.basis}; plus {votes:g} for the votes (exponential mechanism)"
-        return replace(guarantee, epsilon=guarantee.epsilon + votes, basis=basis)
+        gates, m = self.gates(candidate, budget, datafit), datafit.shape[0]
+        return budget.statement(*gates, beside=self.votes(budget), m=m, caveats=self.caveats)
 
 
 def gamma_grid(rows, ridge=None):
@@ -257,42 +244,17 @@ def by_evidence(log_evidence, models):
     return weighted(softmax(log_evidence, axis=(0, 1)), models)
 
 
-def vote_probabilities(log_evidence, epsilon):
-    r"""Probability of each prior, and last of the average over all, by the exponential mechanism.
+def vote_scores(log_evidence):
+    """A task's score in [0, 1] for each prior, and last for the average over all, (P + 1, m).
 
-    A task's score q_ik for a prior is its log evidence over that of the first one (separate tasks),
-    clipped to [-b, b] and scaled to [0, 1].
-    :math:`p_k \propto \pi_k \exp(\tfrac\epsilon2 \sum_i q_{ik})` with a fixed pi that favours
-    the average: epsilon-DP, as replacing a task moves every sum by at most 1.
-
-    Parameters
-    ----------
-    log_evidence : ndarray, shape (P, g, m)
-    epsilon : float
-
-    Returns
-    -------
-    ndarray, shape (P + 1,)
-
-    References
-    ----------
-    McSherry and Talwar (FOCS 2007).
+    Its log evidence over that of the first prior (separate tasks), clipped to [-b, b] and scaled.
+    With them the logs of the base weights, which favour the average and are public.
     """
     by_prior = logsumexp(log_evidence, axis=1)
     P = len(by_prior)
-    scores = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)]) - by_prior[0]
-    total = ((np.clip(scores / VOTE_BOUND, -1, 1) + 1) / 2).sum(axis=1)
-    if np.isinf(epsilon):
-        return (np.arange(P + 1) == np.argmax(total)).astype(float)
-    base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
-    return softmax(base + epsilon / 2 * total)
-
-
-def vote(log_evidence, epsilon, rng):
-    """Indices of the priors that all tasks use: one, or all for an average by each task."""
-    P = len(log_evidence)
-    k = int(rng.choice(P + 1, p=vote_probabilities(log_evidence, epsilon)))
-    return np.arange(P) if k == P else np.array([k])
+    by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
+    log_base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
+    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2, log_base
 
 
 class Moments:
@@ -316,7 +278,7 @@ class Moments:
 
     def vectors(self, V):
         """u_i = (clipped v_i - mean, radius sqrt(beta)), shape (m, d + 1); (m, d) if beta = 0."""
-        U = clip_norms((V - self.mean)[None], np.array([self.radius]))[0]
+        U = bounded(V - self.mean, self.radius)
         if self.affine == 0:
             return U
         return np.column_stack([U, np.full(len(U), self.radius * np.sqrt(self.affine))])

@@ -14,8 +14,10 @@ from mpmtl.methods.base import (
     at_least_zero,
     count,
     one_of,
+    public_or_data,
 )
-from mpmtl.solvers.proximal import clip_norms
+from mpmtl.methods.proximal import by_round
+from mpmtl.privacy.releases import vector_sum
 from mpmtl.solvers.single_task import ridge_solver
 
 
@@ -35,13 +37,14 @@ class MeanRegularised(Method):
 
     .. math:: \min \sum_i L_i(w_i) + \frac\lambda2 \|w_i - w_0\|^2
 
-    Round: delta_i = w_i - w_0 scaled to a norm of at most gamma;
-    w_0 <- w_0 + mean_i delta_i + N(0, sigma_t^2 I), sigma_t = 2 gamma/(m mu_t); start w_0 = 0. The
-    last solve has a lambda of its own. Replacing a task moves the mean by at most
-    2 gamma/m, so a round is mu_t-GDP and the rounds compose exactly.
+    Round: delta_i = w_i - w_0 scaled to a norm of at most gamma; w_0 <- w_0 + (the noisy sum of the
+    delta_i)/m; start w_0 = 0. With Gaussian noise sigma_t = 2 gamma/(m mu_t) on the mean. The last
+    solve has a lambda of its own.
 
     Parameters
     ----------
+    eta : "public" or None
+        L from a public bound on the rows, and gamma as it is, instead of all tasks' data.
     grid : dict
         lam and lam_final in units of L; gamma in ``K_unit`` ("median": of the norm of separate
         models, or "absolute"); n_rounds.
@@ -53,6 +56,7 @@ class MeanRegularised(Method):
 
     name: str
     K_unit: str = "median"
+    eta: str | None = None
     grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
     settings: ClassVar[dict] = {
@@ -62,11 +66,12 @@ class MeanRegularised(Method):
         "n_rounds": count(1),
     }
     private: ClassVar[bool] = True
-    view: ClassVar[str] = "vector"
+    view: ClassVar[str] = "sum"
 
     def __post_init__(self):
         super().__post_init__()
         one_of("K_unit", self.K_unit, K_UNITS)
+        public_or_data(self.eta)
 
     def candidates(self, scales):
         lams, finals = (
@@ -88,34 +93,27 @@ class MeanRegularised(Method):
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.gamma), []).append(index)
-        T = max(c.n_rounds for c in candidates)
-        draws = [rng.standard_normal(d) for _ in range(T)]
+        gate = budget.open(vector_sum(d), max(c.n_rounds for c in candidates), rng, log=log)
         for n_rounds in sorted({key[0] for key in groups}):
             together = [key for key in groups if key[0] == n_rounds]
             lams = np.array([lam for _, lam, _ in together])
             gamma = np.array([norm for _, _, norm in together])
-            budgets = budget.of_rounds(candidates[groups[together[0]][0]])
-            sigma = 2 * gamma[:, None] / m * budget.mechanism.scale(budgets)
+            heads = [candidates[groups[key][0]] for key in together]
+            rounds = gate.with_budgets(by_round(heads, budget.of_rounds))
             w0, W = np.zeros((len(together), d)), np.stack([first[lam] for lam in lams])
-            for t in range(n_rounds):
-                if t > 0:
+            for t in range(1, n_rounds + 1):
+                if t > 1:
                     W = solve(lams, w0, W)
-                mean = clipped_mean(W - w0[:, None], gamma)
-                noise = sigma[:, t, None] * draws[t]
-                if log is not None:
-                    log.add_round(noise[0], mean[0])
-                w0 = w0 + mean + noise
+                w0 = w0 + rounds(t, W - w0[:, None], gamma) / m
             for b, key in enumerate(together):
                 last = np.array([candidates[i].lam_final for i in groups[key]])
                 center = np.repeat(w0[b : b + 1], len(last), axis=0)
                 near = np.repeat(W[b : b + 1], len(last), axis=0)
                 yield np.array(groups[key]), solve(last, center, near)
 
+    def gates(self, candidate, budget, datafit):
+        return (budget.planned(vector_sum(datafit.shape[1]), budget.of_rounds(candidate)),)
+
     def statement(self, candidate, budget, datafit):
-        rounds = budget.of_rounds(candidate)
-        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, None, self.view)
-
-
-def clipped_mean(delta, gamma):
-    """Mean over tasks of vectors scaled to a norm of at most gamma; delta (B, m, d), gamma (B,)."""
-    return clip_norms(delta, gamma).mean(axis=1)
+        gates = self.gates(candidate, budget, datafit)
+        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)

@@ -12,7 +12,6 @@ from mpmtl.methods.base import (
     LAM_UNITS,
     Candidate,
     Method,
-    NoisyRelease,
     above_zero,
     at_least_zero,
     count,
@@ -22,9 +21,9 @@ from mpmtl.methods.base import (
     ratio_or_theory,
 )
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.budget import allocate
-from mpmtl.privacy.mechanisms import NoNoise, sphere_noise
-from mpmtl.privacy.statements import NOISE_CAVEATS, Guarantee
+from mpmtl.privacy.mechanisms import OutputPerturbation
+from mpmtl.privacy.releases import Budget, covariance, diagonal, sample_models
+from mpmtl.privacy.statements import NO_PROTECTION, Guarantee
 from mpmtl.solvers.proximal import Projection, Rounds, proximal_rounds
 
 PATH_SETTINGS = {"lam": at_least_zero(0.1), "n_rounds": count(1)}
@@ -81,8 +80,9 @@ class Proximal(Method):
         sqrt(|Lambda|) or sqrt(max(Lambda, 0)) of a noisy covariance.
     mu : float
         Strong convexity added where it is considered.
-    eta : float or None
-        Step size; None is 1/L.
+    eta : float, "public" or None
+        Step size; None is 1/L, L the largest over all tasks' data; "public" is 1/L with L from a
+        public bound on the rows.
     loss_average : bool or None
         Average a task's loss over its samples; None: no for squared, yes for logistic.
     instance_protection : dict or None
@@ -102,7 +102,7 @@ class Proximal(Method):
     clip: str = "models"
     negative: str = "abs"
     mu: float = 1e-3
-    eta: float | None = None
+    eta: float | str | None = None
     loss_average: bool | None = None
     instance_protection: dict | None = None
     lam_unit: str = "max"
@@ -134,17 +134,20 @@ class Proximal(Method):
             ("K_unit", K_UNITS),
         ):
             one_of(key, getattr(self, key), allowed)
-        for key in ("mu", "eta"):
-            value = getattr(self, key)
-            require(
-                (key == "eta" and value is None) or 0 < value < np.inf,
-                f"{key} = {value} must be finite and above 0",
-            )
+        require(0 < self.mu < np.inf, f"mu = {self.mu} must be finite and above 0")
+        eta = self.eta
+        ok = eta in (None, "public") or (isinstance(eta, int | float) and 0 < eta < np.inf)
+        require(ok, f"eta = {eta} must be finite and above 0, or public, or null")
 
     @property
     def settings(self):
         """Without noise the form is fixed: accelerated and convex."""
         return ROUNDS_SETTINGS if self.private else PATH_SETTINGS
+
+    @property
+    def uses_start(self):
+        """W^(0) is zero without noise, the separate models with it."""
+        return self.init != "zero"
 
     @property
     def instance_epsilon(self):
@@ -153,8 +156,12 @@ class Proximal(Method):
 
     @property
     def view(self):
-        """What other tasks see of the covariance: "full" or "diagonal"."""
+        """What crosses: "covariance" or "diagonal"."""
         return penalty_named(self.penalty).view
+
+    def release(self, d):
+        """What a round releases of models with d features."""
+        return {"covariance": covariance, "diagonal": diagonal}[self.view](d)
 
     def candidates(self, scales):
         grid = self.grid
@@ -180,11 +187,10 @@ class Proximal(Method):
 
         Candidates that differ only in T share a trajectory where the noise does not depend on T.
         """
-        noise_free = isinstance(budget.mechanism, NoNoise)
         trajectories = {}
         for index, c in enumerate(candidates):
             row = c.as_row()
-            if noise_free:
+            if budget.free:
                 row |= dict.fromkeys(("alpha", "Q", "n_rounds"))
             trajectories.setdefault(tuple(row.values()), []).append(index)
         longest = [
@@ -194,7 +200,7 @@ class Proximal(Method):
             zip(longest, trajectories.values(), strict=True),
             key=lambda item: -candidates[item[0]].n_rounds,
         )
-        shared = self._shared(datafit, candidates[order[0][0]].n_rounds, budget, rng)
+        shared = self._shared(datafit, candidates[order[0][0]].n_rounds, budget, rng, log=log)
         blocks = iter(order)
         while block := list(islice(blocks, BLOCK)):
             yield from self._fit_block(datafit, W0, candidates, block, budget, shared, log)
@@ -207,19 +213,25 @@ class Proximal(Method):
         shared = self._shared(datafit, candidate.n_rounds, budget, rng, (size,))
         return self._run(datafit, W0, [candidate] * size, budget, shared, None)
 
-    def _shared(self, datafit, n_rounds, budget, rng, size=()):
-        """Noise draws and the Lipschitz constant, the same for all candidates of a fit."""
-        draws, sample_draws = [], []
+    def _shared(self, datafit, n_rounds, budget, rng, size=(), log=None):
+        """Gates and the Lipschitz constant, the same for all candidates of a fit."""
+        gate = own = None
         if self.private:
-            mechanism, d = budget.mechanism, datafit.shape[1]
-            draws = [mechanism.draw(rng, d, self.view, size) for _ in range(n_rounds)]
+            gate = budget.open(self.release(datafit.shape[1]), n_rounds, rng, size, log)
         if self.instance_epsilon is not None:
-            sample_draws = [sphere_noise(rng, (*size, *datafit.shape)) for _ in range(n_rounds)]
-        return draws, sample_draws, self.lipschitz(datafit)
+            own = self.sample_budget.open(sample_models(*datafit.shape), n_rounds, rng, size)
+        return gate, own, self.lipschitz(datafit)
+
+    @property
+    def sample_budget(self):
+        """Budget of Algorithm 5, which protects a single sample besides."""
+        return Budget(OutputPerturbation(), self.instance_epsilon, 0.0)
 
     def lipschitz(self, datafit):
         """L of the loss in all parts together, or 1/eta where the step is given; never zero."""
-        return 1 / self.eta if self.eta else self.parts * (datafit.lipschitz() or 1.0)
+        if self.eta in (None, "public"):
+            return self.parts * (datafit.lipschitz() or 1.0)
+        return 1 / self.eta
 
     def rounds(self, heads, lipschitz):
         """Settings of the rounds of the candidates that run together."""
@@ -249,18 +261,22 @@ class Proximal(Method):
 
     def _run(self, datafit, W0, heads, budget, shared, log):
         """Models after each round, for the candidates that run together, from their settings."""
-        draws, sample_draws, lipschitz = shared
+        gate, own, lipschitz = shared
         rounds = self.rounds(heads, lipschitz)
-        release = None
+        release = perturb = None
         if self.private:
-            scale = np.zeros((len(heads), heads[0].n_rounds))
-            for b, c in enumerate(heads):
-                scale[b, : c.n_rounds] = c.K**2 * budget.mechanism.scale(budget.of_rounds(c))
-            unit = budget.mechanism.spectral_norm(datafit.shape[1], self.view)
-            release = NoisyRelease(draws, scale, budget.mechanism.shift * unit, log)
-        perturb = None
+            gate = gate.with_budgets(by_round(heads, budget.of_rounds))
+
+            def release(t, W):
+                K = rounds.K[: len(W)]
+                return gate.shifted(t, gate(t, W, K), K)
+
         if self.instance_epsilon is not None:
-            perturb = SampleNoise(heads, self.instance_epsilon, sample_draws)
+            own = own.with_budgets(by_round(heads, self.sample_budget.of_rounds))
+
+            def perturb(t, W):
+                return own(t, W, rounds.K[: len(W)])
+
         return self._steps(datafit, W0, heads, rounds, release, perturb, log)
 
     def _weights(self, candidate):
@@ -275,34 +291,28 @@ class Proximal(Method):
     def _projection(self, release):
         return Projection(penalty_named(self.penalty), release, self.clip, self.negative)
 
+    def gates(self, candidate, budget, datafit):
+        return (budget.planned(self.release(datafit.shape[1]), budget.of_rounds(candidate)),)
+
     def statement(self, candidate, budget, datafit):
         """Statement for a fit with the candidate's rounds."""
-        rounds = budget.of_rounds(candidate) if self.private else None
-        d = datafit.shape[1]
-        block = budget.mechanism.statement(budget.epsilon, budget.delta, rounds, d, self.view)
+        if not self.private:
+            return NO_PROTECTION
+        gates = self.gates(candidate, budget, datafit)
+        block = budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
         if self.instance_epsilon is None:
             return block
         basis = "Algorithm 5 with the corrected density; a sample, neighbours replace one sample"
         instance = Guarantee(float(self.instance_epsilon), 0.0, basis)
-        return replace(block, instance=instance, caveats=block.caveats or NOISE_CAVEATS)
+        return replace(block, instance=instance, caveats=block.caveats or self.caveats)
 
 
-class SampleNoise:
-    r"""Noise of Algorithm 5: density ~ exp(-(eps_t/2K) ||b||_2) on every clipped model.
-
-    The paper's density has 2K/eps_t in the exponent, which is inverted. The rounds' budgets add up
-    to epsilon.
-    """
-
-    def __init__(self, candidates, epsilon, draws):
-        self.draws = draws
-        self.scale = np.zeros((len(candidates), candidates[0].n_rounds))
-        for b, c in enumerate(candidates):
-            eps_t = allocate(epsilon, 0.0, c.n_rounds, c.alpha or 0.0, c.Q)
-            self.scale[b, : c.n_rounds] = 2 * c.K / eps_t
-
-    def __call__(self, t, W):
-        return W + self.scale[: len(W), t - 1, None, None] * self.draws[t - 1]
+def by_round(candidates, of_rounds):
+    """Budgets of the rounds of each candidate, shape (B, T); inf where it has no such round."""
+    budgets = np.full((len(candidates), max(c.n_rounds for c in candidates)), np.inf)
+    for b, c in enumerate(candidates):
+        budgets[b, : c.n_rounds] = of_rounds(c)
+    return budgets
 
 
 def theory_rate(accelerated, strongly_convex, mu_over_L, pure=False):

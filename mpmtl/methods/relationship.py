@@ -18,24 +18,17 @@ from mpmtl.methods.base import (
     K_UNITS,
     Candidate,
     Method,
-    NoisyRelease,
     above_zero,
     at_least_zero,
     count,
     growth,
     one_of,
+    public_or_data,
 )
-from mpmtl.methods.group_privacy import instance_budget
+from mpmtl.methods.group_privacy import group_claim, instance_budget
 from mpmtl.methods.proximal import Proximal
 from mpmtl.penalties import TraceNorm
-from mpmtl.privacy.mechanisms import NoNoise
-from mpmtl.privacy.statements import (
-    NO_PROTECTION,
-    NOISE_CAVEATS,
-    Guarantee,
-    PrivacyStatement,
-)
-from mpmtl.solvers.proximal import clip_norms
+from mpmtl.privacy.releases import relation, unbounded_output
 from mpmtl.solvers.relations import JITTER, Relation, TaskSolver, sweep
 
 DIVERGED = 1e60  # noisy models beyond this are hopeless; larger ones would overflow
@@ -128,6 +121,8 @@ class PrivateModels(Method):
 
     Parameters
     ----------
+    eta : "public" or None
+        L from a public bound on the rows instead of all tasks' data.
     grid : dict
         lam1 in units of the averaged loss's 2L, lam2 in units of 2L/m; n_rounds; alpha.
 
@@ -137,6 +132,7 @@ class PrivateModels(Method):
     """
 
     name: str
+    eta: str | None = None
     grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
     settings: ClassVar[dict] = {
@@ -147,6 +143,10 @@ class PrivateModels(Method):
     }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "output"
+
+    def __post_init__(self):
+        super().__post_init__()
+        public_or_data(self.eta)
 
     def candidates(self, scales):
         grid, unit = self.grid, 2 * scales.averaged_lipschitz
@@ -161,7 +161,7 @@ class PrivateModels(Method):
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         """Yield ``(indices, W)``; without noise, candidates that differ in T share their rounds."""
         datafit = squared_loss(datafit, average=True)
-        noisy = not isinstance(budget.mechanism, NoNoise)
+        noisy = not budget.free
         solver = TaskSolver(datafit)
         T = max(c.n_rounds for c in candidates)
         m, d = datafit.shape
@@ -175,14 +175,14 @@ class PrivateModels(Method):
         scale = np.zeros((len(heads), T))
         for b, c in enumerate(heads):
             budgets = self.round_budgets(c, budget, datafit)
-            scale[b, : c.n_rounds] = budget.mechanism.scale(budgets)
+            scale[b, : c.n_rounds] = budget.mechanism.scale(budgets, 1.0)
         for t in range(1, T + 1):
             noise = np.zeros_like(W[0])
 
             def perturb(i, w, kappa, t=t, noise=noise):
                 if not noisy:
                     return w
-                noise[i] = budget.mechanism.draw(rng, d, "output")
+                noise[i] = budget.mechanism.draw(rng, unbounded_output(d))
                 slopes = np.abs(2 * (datafit.X[i] @ w.T - datafit.y[i][:, None]))
                 L = slopes.max(axis=0, initial=0)
                 sensitivity = 2 * L / (max(datafit.n[i], 1) * kappa)
@@ -208,14 +208,7 @@ class PrivateModels(Method):
         return instance_budget(budget, datafit).of_rounds(candidate)
 
     def statement(self, candidate, budget, datafit):
-        if isinstance(budget.mechanism, NoNoise):
-            return NO_PROTECTION
-        claimed = Guarantee(
-            budget.epsilon, budget.delta, "Propositions 2 and 3 of the paper (group privacy)"
-        )
-        return PrivacyStatement(
-            budget.mechanism.name, claimed, None, ("data-dependent-lipschitz", *NOISE_CAVEATS)
-        )
+        return group_claim(budget, budget.delta, ("data-dependent-lipschitz", *self.caveats))
 
 
 @dataclass(frozen=True)
@@ -238,11 +231,12 @@ class PrivateRelations(Method):
     The cross terms of the MTRL step are left out: they need the other tasks' models, which the
     release does not hold.
 
-    The Frobenius sensitivity of W'W is 2 sqrt(2) sqrt(m-1) K^2 (m >= 2): a replaced task
-    changes a whole row and column.
+    A replaced task changes a whole row and column of W'W (`releases.relation`).
 
     Parameters
     ----------
+    eta : "public" or None
+        L from a public bound on the rows, and K as it is, instead of all tasks' data.
     grid : dict
         lam1 in units of the averaged loss's 2L, lam2 in units of 2L/m; n_rounds; alpha; K in
         ``K_unit`` ("median": of the norm of separate models, or "absolute").
@@ -250,6 +244,7 @@ class PrivateRelations(Method):
 
     name: str
     K_unit: str = "median"
+    eta: str | None = None
     grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
     settings: ClassVar[dict] = {
@@ -261,10 +256,12 @@ class PrivateRelations(Method):
     }
     private: ClassVar[bool] = True
     view: ClassVar[str] = "relation"
+    uses_start: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
         one_of("K_unit", self.K_unit, K_UNITS)
+        public_or_data(self.eta)
 
     def candidates(self, scales):
         grid, unit = self.grid, 2 * scales.averaged_lipschitz
@@ -282,31 +279,22 @@ class PrivateRelations(Method):
         solver = TaskSolver(datafit)
         m = datafit.shape[0]
         T = max(c.n_rounds for c in candidates)
-        draws = [budget.mechanism.draw(rng, m, "relation") for _ in range(T)]
-        shift = budget.mechanism.shift * budget.mechanism.spectral_norm(m, "full")
+        gate = budget.open(relation(m), T, rng, log=log)
         for index, c in enumerate(candidates):
-            release = NoisyRelease(draws, self.noise_scale(c, budget, m)[None], shift, log)
-            W = W0[None]
+            rounds, W = gate.with_budgets(budget.of_rounds(c)), W0
             for t in range(1, c.n_rounds + 1):
-                clipped = clip_norms(W, np.array([c.K]))
-                Sigma = release(t, np.matmul(clipped, clipped.swapaxes(1, 2)))
-                omega, relation = _relation(Sigma[0])
-                W = solver.solve_all(c.lam1 + c.lam2 * relation.diagonal[0])[None]
+                omega, inverse = _relation(rounds.shifted(t, rounds(t, W, c.K), c.K))
+                W = solver.solve_all(c.lam1 + c.lam2 * inverse.diagonal[0])
             if log is not None:
                 log.arrays["relation"] = omega
-            yield np.array([index]), W
+            yield np.array([index]), W[None]
 
-    def noise_scale(self, candidate, budget, m):
-        """Noise scale of each round: K^2/(2 eps_t), or s = 2 sqrt(m-1) K^2/mu_t (Gaussian)."""
-        scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
-        if budget.mechanism.name == "gaussian":
-            scale = scale * 2 * np.sqrt(max(m - 1, 1))
-        return scale
+    def gates(self, candidate, budget, datafit):
+        return (budget.planned(relation(datafit.shape[0]), budget.of_rounds(candidate)),)
 
     def statement(self, candidate, budget, datafit):
-        rounds = budget.of_rounds(candidate)
-        m = datafit.shape[0]
-        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, m, self.view)
+        gates = self.gates(candidate, budget, datafit)
+        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
 
 
 def _relation(Sigma):

@@ -6,10 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpmtl.data.tasks import unit_rows
 from mpmtl.errors import require
-from mpmtl.methods.base import Candidate, Method, above_zero, at_least_zero, count, one_of
-from mpmtl.privacy.mechanisms import Gaussian, NoNoise
+from mpmtl.methods.base import (
+    Candidate,
+    Method,
+    above_zero,
+    at_least_zero,
+    count,
+    one_of,
+    public_or_data,
+)
+from mpmtl.privacy.clipping import directions
+from mpmtl.privacy.releases import covariance, vector_sum
 from mpmtl.solvers.single_task import ridge_path
 
 LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
@@ -31,9 +39,8 @@ class SharedRepresentation(Method):
     r"""w_i = U v_i with an orthonormal U (d x k) that is learned privately.
 
     Round: v_i solves the task on X_i U; the gradient of the averaged loss in U,
-    g_i = grad L_i(U v_i) v_i', is scaled to ||g_i||_F <= psi;
-    U <- qr(U - step (mean_i g_i + N(0, sigma_t^2))), sigma_t = 2 psi/(m mu_t). Last, each task
-    fits a ridge on X_i U. Replacing a task moves the mean by at most 2 psi/m.
+    g_i = grad L_i(U v_i) v_i', is scaled to ||g_i||_F <= psi; U <- qr(U - step/m (noisy sum of the
+    g_i)), sigma_t = 2 psi/mu_t. Last, each task fits a ridge on X_i U.
 
     Parameters
     ----------
@@ -42,6 +49,8 @@ class SharedRepresentation(Method):
         Gaussian noise of off-diagonal sd 1/mu_0, mu_0^2 + sum mu_t^2 = mu^2; or random.
     start_share : float
         mu_0^2/mu^2.
+    eta : "public" or None
+        L from a public bound on the rows, and psi as it is, instead of all tasks' data.
     grid : dict
         lam in units of the averaged loss's L; psi in units of a typical gradient; rank; step, the
         furthest that the representation moves in a round without noise; n_rounds.
@@ -54,6 +63,7 @@ class SharedRepresentation(Method):
     name: str
     start: str = "private"
     start_share: float = 0.3
+    eta: str | None = None
     grid: dict = field(default_factory=dict)
     loss_average: bool | None = None
     settings: ClassVar[dict] = {
@@ -64,11 +74,12 @@ class SharedRepresentation(Method):
         "n_rounds": count(1),
     }
     private: ClassVar[bool] = True
-    view: ClassVar[str] = "vector"
+    view: ClassVar[str] = "sum"
 
     def __post_init__(self):
         super().__post_init__()
         one_of("start", self.start, ("private", "random"))
+        public_or_data(self.eta)
         require(
             0 < self.start_share < 1, f"start_share = {self.start_share} must be between 0 and 1"
         )
@@ -86,62 +97,63 @@ class SharedRepresentation(Method):
         ]
 
     def budgets(self, candidate, budget):
-        """Budget of the start (None if random) and of each round."""
+        """Budget of the start (inf without noise, None if random) and of each round."""
         T = candidate.n_rounds
-        if isinstance(budget.mechanism, NoNoise) or self.start == "random":
+        if self.start == "random":
             return None, budget.of_rounds(candidate)
         whole = budget.mechanism.budgets(budget.epsilon, budget.delta, 1)[0]
-        return (
-            whole * np.sqrt(self.start_share),
-            np.full(T, whole * np.sqrt((1 - self.start_share) / T)),
-        )
+        start, rounds = whole * np.sqrt(self.start_share), whole * np.sqrt(1 - self.start_share)
+        return start, np.full(T, rounds / np.sqrt(T))
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         """Yield ``(indices, W)``; candidates that differ in the last ridge share their rounds."""
         averaged = replace(datafit, average=True)
         m, d = datafit.shape
         largest = max(c.rank for c in candidates)
+        start = budget.open(covariance(d), 1, rng) if self.start == "private" else None
+        random_U = rng.standard_normal((d, d))
         T = max(c.n_rounds for c in candidates)
-        E0, random_U = Gaussian().draw(rng, d, "full"), rng.standard_normal((d, d))
-        draws = [rng.standard_normal((d, largest)) for _ in range(T)]
+        gate = budget.open(vector_sum(d, largest), T, rng, log=log)
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.psi, c.rank, c.step), []).append(index)
         for (n_rounds, psi, rank, step), group in groups.items():
-            mu0, mu_t = self.budgets(candidates[group[0]], budget)
-            sigma = 2 * psi / m * budget.mechanism.scale(mu_t)
+            of_start, of_rounds = self.budgets(candidates[group[0]], budget)
             if self.start == "random":
                 U = np.linalg.qr(random_U[:, :rank])[0]
             else:
-                U = start_space(averaged, rank, E0 / mu0 if mu0 else 0.0)
-            for t in range(n_rounds):
-                mean = representation_gradient(averaged, U, psi)
-                noise = sigma[t] * draws[t][:, :rank]
-                if log is not None:
-                    log.add_round(noise, mean)
-                U = np.linalg.qr(U - step * (mean + noise))[0]
+                U = start_space(averaged, rank, start.with_budgets([of_start]))
+            rounds = gate.of_columns(rank).with_budgets(of_rounds)
+            for t in range(1, n_rounds + 1):
+                mean = rounds(t, representation_gradients(averaged, U), psi) / m
+                U = np.linalg.qr(U - step * mean)[0]
             lams = [candidates[i].lam for i in group]
             yield np.array(group), ridge_path(averaged.projected(U), lams) @ U.T
 
     def round_budgets(self, candidate, budget, datafit):
         return self.budgets(candidate, budget)[1]
 
+    def gates(self, candidate, budget, datafit):
+        d = datafit.shape[1]
+        of_start, of_rounds = self.budgets(candidate, budget)
+        rounds = budget.planned(vector_sum(d, candidate.rank), of_rounds)
+        if of_start is None:
+            return (rounds,)
+        return rounds, budget.planned(covariance(d), [of_start])
+
     def statement(self, candidate, budget, datafit):
-        rounds = budget.of_rounds(candidate)
-        return budget.mechanism.statement(budget.epsilon, budget.delta, rounds, None, self.view)
+        gates = self.gates(candidate, budget, datafit)
+        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
 
 
-def start_space(datafit, rank, noise):
-    """Top eigenvectors of sum_i b_i b_i'/||b_i||^2 + noise, b_i the gradient of task i at zero."""
+def start_space(datafit, rank, gate):
+    """Top eigenvectors of the noisy sum_i b_i b_i'/||b_i||^2, b_i task i's gradient at zero."""
     b = datafit.gradient(np.zeros((1, *datafit.shape)))[0]
-    b = unit_rows(b)
-    return np.linalg.eigh(b.T @ b + noise)[1][:, -rank:]
+    return np.linalg.eigh(gate(1, directions(b), 1.0))[1][:, -rank:]
 
 
-def representation_gradient(datafit, U, psi):
-    """Mean over tasks of grad L_i(U v_i) v_i' scaled to a Frobenius norm of at most psi."""
+def representation_gradients(datafit, U):
+    """grad L_i(U v_i) v_i' of every task, v_i its least squares on X_i U; shape (m, d, k)."""
     V = ridge_path(datafit.projected(U), [LEAST_RIDGE])[0]
     G = datafit.gradient((V @ U.T)[None])[0]
-    size = np.sqrt((G**2).sum(axis=1) * (V**2).sum(axis=1))
-    shrink = psi / np.maximum(size, psi)
-    return (G * shrink[:, None]).T @ V / len(V)
+    return G[:, :, None] * V[:, None, :]

@@ -7,7 +7,6 @@ import numpy as np
 
 from mpmtl.methods.base import (
     LAM_UNITS,
-    NO_BUDGET,
     Candidate,
     Method,
     at_least_zero,
@@ -16,6 +15,7 @@ from mpmtl.methods.base import (
 )
 from mpmtl.methods.proximal import PathCandidate, Proximal
 from mpmtl.penalties import L1
+from mpmtl.privacy.releases import NO_BUDGET
 from mpmtl.privacy.statements import SEPARATE, PrivacyStatement
 from mpmtl.solvers.single_task import ridge_path
 
@@ -94,6 +94,4 @@ class SingleTask(Method):
                 yield np.array(lasso)[indices], W
 
     def statement(self, candidate, budget, datafit):
-        return PrivacyStatement(
-            "separate tasks", claimed=SEPARATE, proved=SEPARATE, caveats=("tuning-not-charged",)
-        )
+        return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)

@@ -1,5 +1,6 @@
 """Composition of budgets over rounds, and what a noise level proves at a given epsilon."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -274,3 +275,32 @@ def wishart_delta(eps_t):
     probability 1 - e^-eps_t at worst. The rounds compose to (sum eps_t, 1 - e^-sum eps_t).
     """
     return float(-np.expm1(-np.sum(eps_t)))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Stub."""
+
+    mu: float = 0.0
+    pure: tuple = ()
+
+    def __add__(self, other):
+        return Cost(float(np.hypot(self.mu, other.mu)), self.pure + other.pure)
+
+    def delta(self, epsilon):
+        if self.mu == 0:
+            return optimal_delta(self.pure, epsilon) if self.pure else 0.0
+        total = sum(self.pure)
+        a = self.mu / 2 - (epsilon - total) / self.mu
+        return float(_gaussian_delta(a, epsilon - total))
+
+    def epsilon(self, delta):
+        return 0.0
+
+    @property
+    def rho(self):
+        return self.mu**2 / 2
+
+
+def largest_mu(epsilon, delta, pure=()):
+    return gaussian_mu(epsilon - sum(pure), delta)

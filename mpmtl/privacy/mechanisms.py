@@ -1,8 +1,8 @@
-"""Noise for the released covariance, and what each kind of noise gives.
+"""Kinds of noise: what each is calibrated for, how it is drawn and what it costs.
 
 A mechanism sees only standard quantities: it allocates a budget over rounds, turns a round's budget
-into a noise scale for clipping norm K = 1 (the caller multiplies by K^2) and draws standard noise.
-`view` is what the other tasks get to see, a key of `VIEWS`.
+and a sensitivity into a noise scale, and draws standard noise of the shape of a release. Bounds,
+sums and scaling are the gate's (`privacy.releases`).
 """
 
 import math
@@ -18,54 +18,65 @@ from scipy.special import gammainc, gammainccinv, gammaincinv, kve
 from mpmtl.errors import require
 from mpmtl.privacy.budget import (
     ACCOUNTING,
+    Cost,
     allocate,
-    gaussian_mu,
+    largest_mu,
     round_weights,
     wishart_delta,
 )
-from mpmtl.privacy.statements import (
-    NO_PROTECTION,
-    NOISE_CAVEATS,
-    Guarantee,
-    PrivacyStatement,
-)
+from mpmtl.privacy.statements import Guarantee
 
-#: What the other tasks may see, in words.
-VIEWS = {
-    "full": "the whole covariance",
+#: What crosses from a task to the others, in words.
+KINDS = {
+    "covariance": "the whole covariance",
     "diagonal": "the diagonal of the covariance",
     "relation": "the task relation matrix W'W",
-    "vector": "a sum of clipped vectors or matrices",
+    "sum": "a sum of bounded vectors or matrices",
     "output": "the models themselves",
+    "sample": "every task's own model",
 }
 
 
-def check_view(mechanism, view):
-    """Refuse a mechanism that does not perturb what a method releases, its `view`."""
-    allowed = [m.name for m in MECHANISMS if view in m.views]
+def check_kind(mechanism, kind):
+    """Refuse a mechanism that cannot perturb what a method releases, a key of `KINDS`."""
+    allowed = [m.name for m in MECHANISMS if kind in m.kinds]
     require(
-        view in mechanism.views,
-        f"mechanism {mechanism.name} does not fit a method that releases {VIEWS[view]}: use "
+        kind in mechanism.kinds,
+        f"mechanism {mechanism.name} does not fit a method that releases {KINDS[kind]}: use "
         f"{' or '.join(allowed)}",
     )
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Additive noise on Sigma~ = W~ W~'.
+    """Additive noise on a release.
 
     Parameters
     ----------
     shift : float
         Multiple of the identity added after the noise, in units of the noise's spectral norm. A
         public constant: free post-processing, which makes M tend to I as the noise grows.
+
+    Attributes
+    ----------
+    name : str
+    norm : {"l1", "l2", "trace"}
+        The sensitivity that the noise is calibrated for, an attribute of `releases.Release`.
+    kinds : tuple of str
+        What it can perturb, keys of `KINDS`.
+    status : {"claimed", "proved"}
+        What (epsilon, delta) is, unless a method says otherwise.
+    budget_name : str
+        Of a round's budget, for tables.
     """
 
     shift: float = 0.0
     name: ClassVar[str]
-    status: ClassVar[str] = "claimed"  # what (epsilon, delta) is, unless a method says otherwise
+    norm: ClassVar[str]
+    status: ClassVar[str] = "claimed"
     budget_name: ClassVar[str] = "eps_t"
-    views: ClassVar[tuple] = ("full", "diagonal")
+    kinds: ClassVar[tuple] = ("covariance", "diagonal")
+    caveats: ClassVar[tuple] = ()  # of its own
 
     def __post_init__(self):
         require(
@@ -73,31 +84,36 @@ class Mechanism:
             f"shift = {self.shift} must be finite and at least 0",
         )
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
-        """Budget of each round, shape (T,)."""
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
+        """Budget of each round, shape (T,), if pure budgets `beside` are spent besides."""
         raise NotImplementedError
 
-    def scale(self, budgets):
-        """Noise scale of each round for K = 1."""
+    def scale(self, budgets, sensitivity):
+        """Noise scale of rounds with these budgets."""
         raise NotImplementedError
 
-    def draw(self, rng, d, view, size=()):
-        """Standard noise: (d, d) for the full view, (d,) for the diagonal.
-
-        `size` is the shape of a batch of independent draws, which comes first.
-        """
+    def draw(self, rng, release, size=()):
+        """Standard noise of the release's shape; `size`, a batch of independent draws, first."""
         raise NotImplementedError
 
-    def log_density(self, E, d, view):
+    def log_density(self, E, release):
         """Log density of standard noise E (a batch) up to a constant; -inf where it cannot be."""
         raise NotImplementedError
 
-    def spectral_norm(self, d, view):
+    def has_density(self, release):
+        """Whether `log_density` has a closed form."""
+        return True
+
+    def spectral_norm(self, release):
         """Typical spectral norm of the standard noise, the unit of `shift`."""
         raise NotImplementedError
 
-    def statement(self, epsilon, delta, budgets, d, view):
-        """The `PrivacyStatement` of a fit whose rounds used `budgets`."""
+    def cost(self, budgets):
+        """The `Cost` of releases with these budgets, calibrated to `norm`; None: none is proved."""
+        raise NotImplementedError
+
+    def guarantees(self, release, budgets, epsilon, delta):
+        """Claimed and proved `Guarantee` of rounds that have no `Cost`."""
         raise NotImplementedError
 
 
@@ -126,9 +142,21 @@ class PureMechanism(Mechanism):
         """How the rounds compose, in words."""
         return "composition bound CB" if self.accounting == "bound" else "exact pure composition"
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
+    @property
+    def basis(self):
+        """Why the guarantee holds, in words."""
+        return f"{self.noise}, {self.composition}"
+
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
         """Budget of each round, shape (T,): the largest pure eps_t within (epsilon, delta)."""
-        return allocate(epsilon, delta, n_rounds, alpha, Q, self.accounting)
+        left = epsilon - sum(beside)
+        return allocate(left, delta, n_rounds, alpha, Q, self.accounting)
+
+    def scale(self, budgets, sensitivity):
+        return sensitivity / budgets
+
+    def cost(self, budgets):
+        return Cost(pure=tuple(float(eps) for eps in budgets))
 
 
 def outside_cone(E):
@@ -148,13 +176,6 @@ def _log_gamma_difference(x, shape):
     return (shape - 0.5) * np.log(half) + log_bessel - half
 
 
-def _proved(mechanism, epsilon, delta, basis):
-    """Statement of a mechanism whose (epsilon, delta) is proved as asked for."""
-    return PrivacyStatement(
-        mechanism.name, None, Guarantee(epsilon, delta, basis), caveats=NOISE_CAVEATS
-    )
-
-
 @dataclass(frozen=True)
 class Wishart(PureMechanism):
     r"""The paper's noise :math:`E \sim W_d(d+1, \frac{K^2}{2\epsilon_t} I)`: claimed (eps_t, 0).
@@ -164,27 +185,33 @@ class Wishart(PureMechanism):
     """
 
     name: ClassVar[str] = "wishart"
-    views: ClassVar[tuple] = ("full", "diagonal", "relation")
+    norm: ClassVar[str] = "trace"
+    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation")
+    caveats: ClassVar[tuple] = ("wishart-support",)
 
-    def scale(self, budgets):
+    def scale(self, budgets, sensitivity):
+        """1/(2 eps_t), as the paper has it, whatever the release."""
         return 1 / (2 * budgets)
 
-    def draw(self, rng, d, view, size=()):
-        if view == "diagonal":
+    def draw(self, rng, release, size=()):
+        d = release.shape[0]
+        if len(release.shape) == 1:
             return rng.chisquare(d + 1, (*size, d))
         Z = rng.standard_normal((*size, d, d + 1))
         return Z @ Z.swapaxes(-1, -2)
 
-    def log_density(self, E, d, view):
-        if view == "diagonal":
+    def log_density(self, E, release):
+        d = release.shape[0]
+        if len(release.shape) == 1:
             inside = (E > 0).all(axis=-1)
             n = np.where(inside[..., None], E, 1.0)
             return np.where(inside, ((d - 1) / 2 * np.log(n) - n / 2).sum(axis=-1), -np.inf)
         trace = np.trace(E, axis1=-2, axis2=-1)
         return np.where(outside_cone(E), -np.inf, -trace / 2)
 
-    def spectral_norm(self, d, view):
-        return 4.0 * d if view == "full" else d + 1.0
+    def spectral_norm(self, release):
+        d = release.shape[0]
+        return 4.0 * d if len(release.shape) == 2 else d + 1.0
 
     @property
     def claim(self):
@@ -192,22 +219,21 @@ class Wishart(PureMechanism):
         source = "Theorem 1 of the paper, which is false"
         return source if self.accounting == "bound" else f"{source}; {self.composition}"
 
-    def statement(self, epsilon, delta, budgets, d, view):
-        total = float(budgets.sum())
-        proved = Guarantee(total, wishart_delta(budgets), "support of the Wishart noise, exact")
-        if view == "relation":  # a replaced task changes a whole row and column of W'W
-            proved = None
-        if view == "diagonal" and d > 1:
-            spent = delta if total > epsilon else 0.0  # the plain sum needs no delta
-            intact = np.prod([1 - wishart_diagonal_delta(eps, d) for eps in budgets])
-            basis = "chi-square noise on the diagonal, exact for the worst pair K e_1 and K e_2"
-            proved = Guarantee(epsilon, float(1 - (1 - spent) * intact), basis)
-        return PrivacyStatement(
-            self.name,
-            claimed=Guarantee(epsilon, delta, self.claim),
-            proved=proved,
-            caveats=("wishart-support", *NOISE_CAVEATS),
-        )
+    def cost(self, budgets):
+        return None
+
+    def guarantees(self, release, budgets, epsilon, delta):
+        claimed, total = Guarantee(epsilon, delta, self.claim), float(np.sum(budgets))
+        if release.trace is None:  # a whole row and column of W'W changes
+            return claimed, None
+        d = release.shape[0]
+        if len(release.shape) == 2 or d == 1:
+            basis = "support of the Wishart noise, exact"
+            return claimed, Guarantee(total, wishart_delta(budgets), basis)
+        spent = delta if total > epsilon else 0.0  # the plain sum needs no delta
+        intact = np.prod([1 - wishart_diagonal_delta(eps, d) for eps in budgets])
+        basis = "chi-square noise on the diagonal, exact for the worst pair K e_1 and K e_2"
+        return claimed, Guarantee(epsilon, float(1 - (1 - spent) * intact), basis)
 
 
 @lru_cache(maxsize=1024)
@@ -261,92 +287,93 @@ class TwoSidedWishart(PureMechanism):
     """
 
     name: ClassVar[str] = "two_sided_wishart"
+    norm: ClassVar[str] = "trace"
     status: ClassVar[str] = "proved"
+    noise: ClassVar[str] = "two-sided Wishart density"
 
-    def scale(self, budgets):
-        return 1 / budgets
+    def scale(self, budgets, sensitivity):
+        return sensitivity / (2 * budgets)
 
-    def draw(self, rng, d, view, size=()):
+    def draw(self, rng, release, size=()):
         one_sided = Wishart()
-        return one_sided.draw(rng, d, view, size) - one_sided.draw(rng, d, view, size)
+        return one_sided.draw(rng, release, size) - one_sided.draw(rng, release, size)
 
-    def log_density(self, E, d, view):
+    def has_density(self, release):
+        return len(release.shape) == 1 or release.shape[0] == 1
+
+    def log_density(self, E, release):
         """Exact for the diagonal; the full matrix has no closed form but for d = 1."""
-        require(view == "diagonal" or d == 1, "the two-sided Wishart density has no closed form")
-        entries = E if view == "diagonal" else E[..., 0]
-        return _log_gamma_difference(entries, (d + 1) / 2).sum(axis=-1)
+        require(self.has_density(release), "the two-sided Wishart density has no closed form")
+        entries = E if len(release.shape) == 1 else E[..., 0]
+        return _log_gamma_difference(entries, (release.shape[0] + 1) / 2).sum(axis=-1)
 
-    def spectral_norm(self, d, view):
-        return 3.33 * d if view == "full" else np.sqrt(8 * (d + 1) * np.log(d + 1))
-
-    def statement(self, epsilon, delta, budgets, d, view):
-        return _proved(self, epsilon, delta, f"two-sided Wishart density, {self.composition}")
+    def spectral_norm(self, release):
+        d = release.shape[0]
+        return 3.33 * d if len(release.shape) == 2 else np.sqrt(8 * (d + 1) * np.log(d + 1))
 
 
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
-    r"""Proved symmetric Gaussian noise: E_ij ~ N(0, s^2), E_ii ~ N(0, 2 s^2), s_t = K^2/mu_t.
+    r"""Proved Gaussian noise of variance (sensitivity/mu_t)^2 in every orthonormal coordinate.
 
-    The Frobenius sensitivity is sqrt(2) K^2, so a round is mu_t-GDP and the rounds compose
-    exactly to mu = sqrt(sum mu_t^2) = gaussian_mu(epsilon, delta), mu_t ~ t^alpha or Q^-t.
+    A symmetric matrix has the coordinates a_ii and sqrt(2) a_ij, so E_ii ~ N(0, 2 s^2) and
+    E_ij ~ N(0, s^2) with s = K^2/mu_t for a covariance. A round is mu_t-GDP and the rounds compose
+    exactly to mu = sqrt(sum mu_t^2), mu_t ~ t^alpha or Q^-t.
     """
 
     name: ClassVar[str] = "gaussian"
+    norm: ClassVar[str] = "l2"
     status: ClassVar[str] = "proved"
     budget_name: ClassVar[str] = "mu_t"
-    views: ClassVar[tuple] = ("full", "diagonal", "relation", "vector")
+    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum")
+    basis: ClassVar[str] = "Gaussian mechanism, exact composition"
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
         weights = round_weights(n_rounds, alpha, Q)
-        mu = gaussian_mu(epsilon, delta) * (1 - 8 * np.finfo(float).eps)
+        mu = largest_mu(epsilon, delta, tuple(beside)) * (1 - 8 * np.finfo(float).eps)
         return mu * (weights / np.sqrt((weights**2).sum()))
 
-    def scale(self, budgets):
-        return 1 / budgets
+    def scale(self, budgets, sensitivity):
+        return sensitivity / budgets
 
-    def draw(self, rng, d, view, size=()):
-        if view == "diagonal":
-            return np.sqrt(2) * rng.standard_normal((*size, d))
-        Z = rng.standard_normal((*size, d, d))
-        return (Z + Z.swapaxes(-1, -2)) / np.sqrt(2)
+    def draw(self, rng, release, size=()):
+        Z = rng.standard_normal((*size, *release.shape))
+        return (Z + Z.swapaxes(-1, -2)) / 2 if release.symmetric else Z
 
-    def log_density(self, E, d, view):
-        return -(E**2).sum(axis=-1 if view == "diagonal" else (-2, -1)) / 4
+    def log_density(self, E, release):
+        return -(E**2).sum(axis=tuple(range(-len(release.shape), 0))) / 2
 
-    def spectral_norm(self, d, view):
-        return 2 * np.sqrt(d) if view == "full" else 2 * np.sqrt(np.log(2 * d))
+    def spectral_norm(self, release):
+        d = release.shape[0]
+        return np.sqrt(2 * d) if release.symmetric else np.sqrt(2 * np.log(2 * d))
 
-    def statement(self, epsilon, delta, budgets, d, view):
-        return _proved(self, epsilon, delta, "Gaussian mechanism, exact composition")
+    def cost(self, budgets):
+        return Cost(mu=float(np.sqrt(np.sum(np.square(budgets)))))
 
 
 @dataclass(frozen=True)
 class Laplace(PureMechanism):
-    """Proved pure noise for the diagonal alone: Laplace(2 K^2/eps_t) on each Sigma_jj.
+    """Proved pure noise: Laplace(l1 sensitivity/eps_t) on each entry.
 
-    The l1 sensitivity of the diagonal is 2 K^2. Only for methods that release just the diagonal.
+    For the diagonal the l1 sensitivity is 2 K^2, for a sum of vectors 2 sqrt(d) K.
     """
 
     name: ClassVar[str] = "laplace"
+    norm: ClassVar[str] = "l1"
     status: ClassVar[str] = "proved"
-    views: ClassVar[tuple] = ("diagonal",)
+    kinds: ClassVar[tuple] = ("diagonal", "sum")
+    noise: ClassVar[str] = "Laplace mechanism"
 
-    def scale(self, budgets):
-        return 2 / budgets
+    def draw(self, rng, release, size=()):
+        check_kind(self, release.kind)
+        return rng.laplace(size=(*size, *release.shape))
 
-    def draw(self, rng, d, view, size=()):
-        check_view(self, view)
-        return rng.laplace(size=(*size, d))
+    def log_density(self, E, release):
+        return -np.abs(E).sum(axis=tuple(range(-len(release.shape), 0)))
 
-    def log_density(self, E, d, view):
-        return -np.abs(E).sum(axis=-1)
-
-    def spectral_norm(self, d, view):
+    def spectral_norm(self, release):
+        d = release.shape[0]
         return float((1 / np.arange(1, d + 1)).sum())  # mean of the largest of d exponentials
-
-    def statement(self, epsilon, delta, budgets, d, view):
-        check_view(self, view)
-        return _proved(self, epsilon, delta, f"Laplace mechanism, {self.composition}")
 
 
 def sphere_noise(rng, shape):
@@ -358,44 +385,53 @@ def sphere_noise(rng, shape):
 
 @dataclass(frozen=True)
 class OutputPerturbation(PureMechanism):
-    r"""Noise on the models themselves with density ~ exp(-eps_t ||b|| / sensitivity).
+    r"""Noise on models themselves, of density ~ exp(-eps_t ||b||_2 / sensitivity).
 
-    A method turns the budget into one for a single sample by group privacy (Proposition 3) and
-    states what that gives.
+    `dp_mtrl` and `dp_aggr` turn the budget into one for a single sample by group privacy
+    (Proposition 3) and state what that gives; Algorithm 5 protects a sample with it.
     """
 
     name: ClassVar[str] = "output_perturbation"
-    views: ClassVar[tuple] = ("output",)
+    norm: ClassVar[str] = "l2"
+    kinds: ClassVar[tuple] = ("output", "sample", "sum")
+    noise: ClassVar[str] = "output perturbation"
 
-    def scale(self, budgets):
-        return 1 / budgets
+    def draw(self, rng, release, size=()):
+        """Standard noise of density ~ exp(-||b||_2), for every task's own model by itself."""
+        if release.kind == "sample":
+            return sphere_noise(rng, (*size, *release.shape))
+        return sphere_noise(rng, (*size, math.prod(release.shape))).reshape(*size, *release.shape)
 
-    def draw(self, rng, d, view, size=()):
-        """Standard noise of density ~ exp(-||b||_2), shape (d,)."""
-        return sphere_noise(rng, (*size, d))
+    def log_density(self, E, release):
+        norms = np.sqrt((E**2).sum(axis=-1))
+        return -norms.sum(axis=-1) if release.kind == "sample" else -norms
 
 
 @dataclass(frozen=True)
 class NoNoise(Mechanism):
-    """The covariance as it is: no protection, claimed or proved."""
+    """Releases as they are: no protection, claimed or proved."""
 
     name: ClassVar[str] = "none"
-    views: ClassVar[tuple] = tuple(VIEWS)
+    norm: ClassVar[str] = "l2"
+    kinds: ClassVar[tuple] = tuple(KINDS)
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
         return np.full(n_rounds, np.inf)
 
-    def scale(self, budgets):
+    def scale(self, budgets, sensitivity):
         return np.zeros_like(budgets)
 
-    def draw(self, rng, d, view, size=()):
-        return np.zeros((*size, d) if view == "diagonal" else (*size, d, d))
+    def draw(self, rng, release, size=()):
+        return np.zeros((*size, *release.shape))
 
-    def spectral_norm(self, d, view):
+    def spectral_norm(self, release):
         return 0.0
 
-    def statement(self, epsilon, delta, budgets, d, view):
-        return NO_PROTECTION
+    def guarantees(self, release, budgets, epsilon, delta):
+        return None, None
+
+    def cost(self, budgets):
+        return None
 
 
 MECHANISMS = (

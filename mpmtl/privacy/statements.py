@@ -1,10 +1,14 @@
 """What a release claims, what is proved about it, and the caveats that go with it."""
 
+import math
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 UNIT = "task"
 RELATION = "replace one task's model and data"
+RELATION_OF_KNOWN_SIZE = (
+    "replace one task's model and data by others of a public size (all sizes are public)"
+)
 ADVERSARY = "all other tasks together, who see every round's output for themselves"
 
 CAVEATS = {
@@ -19,6 +23,10 @@ CAVEATS = {
     "data-dependent-lipschitz": (
         "the sensitivity rests on the largest loss derivative seen in the data, which is smaller "
         "than the true constant, so less noise is added than a proof needs"
+    ),
+    "evaluation-not-charged": (
+        "test errors, cross-validation tables and the norms in trace.csv are exact statistics of "
+        "all tasks' data; whoever sees them has seen more than the releases"
     ),
     "unbounded-loss": (
         "the sensitivity 2/(n lambda) holds for a loss whose derivative is at most 1; the squared "
@@ -77,6 +85,8 @@ class PrivacyStatement:
         Numbers that help to read the guarantees and are no guarantee themselves.
     instance : Guarantee or None
         Proved besides for a single sample of a task (replace one sample), by Algorithm 5.
+    cost : Cost or None
+        What stands behind `proved`: the exact composition of the releases of one fit.
     """
 
     mechanism: str
@@ -85,20 +95,41 @@ class PrivacyStatement:
     caveats: tuple = ()
     notes: tuple = ()
     instance: Guarantee | None = None
+    cost: object = None
     unit: str = UNIT
     relation: str = RELATION
     adversary: str = ADVERSARY
 
+    def delta(self, epsilon):
+        """Smallest delta that is proved at any epsilon; 1 where nothing is proved."""
+        if self.cost is not None:
+            return self.cost.delta(epsilon)
+        if self.proved is None:
+            return 1.0
+        return self.proved.delta if epsilon >= self.proved.epsilon else 1.0
+
+    def epsilon(self, delta):
+        """Smallest epsilon that is proved at any delta; inf where nothing is proved."""
+        if self.cost is not None:
+            return self.cost.epsilon(delta)
+        if self.proved is None or delta < self.proved.delta:
+            return math.inf
+        return self.proved.epsilon
+
     def as_dict(self):
         """Everything as JSON can hold it; caveats with their texts."""
-        block = asdict(self)
+        block = asdict(replace(self, cost=None))
+        del block["cost"]
+        if self.cost is not None:
+            block["mu"] = self.cost.mu if not self.cost.pure else None
+            block["rho"] = self.cost.rho
         block["caveats"] = {code: CAVEATS[code] for code in self.caveats}
         block["notes"] = list(self.notes)
         return block
 
 
 #: What goes with every guarantee that rests on noise.
-NOISE_CAVEATS = ("tuning-not-charged", "float-noise", "reproducible-rng")
+NOISE_CAVEATS = ("float-noise", "reproducible-rng")
 #: Nothing is claimed and nothing is proved.
 NO_PROTECTION = PrivacyStatement(
     "none", claimed=None, proved=None, notes=("no noise: no protection",)

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import brentq
 
+from mpmtl.privacy.releases import covariance
 from mpmtl.streams import stream
 
 LEAST_LEVEL = 1e-4  # smallest eigenvalue of a prior, relative to their mean
@@ -51,7 +52,7 @@ def noise_spectrum(mechanism, d):
     E ||E||_F^2 = d (d + 1) sd^2 gives the standard deviation.
     """
     rng = stream(0, "noise spectrum", mechanism.name, d)
-    draws = [mechanism.draw(rng, d, "full") for _ in range(SPECTRUM_DRAWS)]
+    draws = [mechanism.draw(rng, covariance(d)) for _ in range(SPECTRUM_DRAWS)]
     values = np.linalg.eigvalsh(np.stack(draws))
     center = values.mean()
     values = values - center

@@ -88,9 +88,9 @@ class Projection:
     ----------
     penalty : TraceNorm, GroupL1 or L1
     release : callable, optional
-        ``release(t, Sigma)`` returns the released covariance of round t for the candidates still
-        running (the first ``len(Sigma)`` of the batch). Without it the proximal operator of the
-        penalty is applied exactly and nothing is protected.
+        ``release(t, W)`` returns the released covariance of the models W in round t, for the
+        candidates still running (the first ``len(W)`` of the batch). Without it the proximal
+        operator of the penalty is applied exactly and nothing is protected.
     clip : {"models", "covariance"}
         Clip the models themselves (the paper), or only inside the covariance. Both protect alike.
     negative : {"abs", "clip"}
@@ -106,7 +106,7 @@ class Projection:
         source = W_tilde if self.clip == "models" else W
         if self.release is None:
             return self.penalty.prox(source, threshold)
-        Sigma = self.release(t, self.penalty.covariance(W_tilde))
+        Sigma = self.release(t, W_tilde)
         return self.penalty.apply(source, self.penalty.projection(Sigma, threshold, self.negative))
 
 
