@@ -39,8 +39,8 @@ from mpmtl.methods.mean_regularised import clipped_mean
 from mpmtl.methods.proximal import SampleNoise
 from mpmtl.methods.representation import representation_gradient, start_space
 from mpmtl.penalties import L1, L12, SquaredFrobenius, SquaredTraceNorm, TraceNorm
+from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import OutputPerturbation
-from mpmtl.solvers.proximal import clip_norms
 from mpmtl.solvers.relations import JITTER, Relation, TaskSolver, sweep
 from mpmtl.solvers.single_task import ridge_path
 
@@ -234,9 +234,9 @@ def test_sensitivity_of_the_relation_matrix(rng):
     m, K = 6, 1.5
     bound = 2 * np.sqrt(2) * np.sqrt(m - 1) * K**2
     for _ in range(300):
-        W = clip_norms(3 * rng.standard_normal((1, m, 3)), np.array([K]))[0]
+        W = bounded(3 * rng.standard_normal((1, m, 3)), np.array([K]))[0]
         V = W.copy()
-        V[0] = clip_norms(3 * rng.standard_normal((1, 1, 3)), np.array([K]))[0, 0]
+        V[0] = bounded(3 * rng.standard_normal((1, 1, 3)), np.array([K]))[0, 0]
         assert np.linalg.norm(W @ W.T - V @ V.T) <= bound * (1 + 1e-12)
     W = np.tile([K, 0.0, 0.0], (m, 1))
     V = W.copy()

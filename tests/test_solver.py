@@ -7,10 +7,10 @@ from conftest import ragged_data
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.penalties import L1, GroupL1, TraceNorm, penalty_named
+from mpmtl.privacy.clipping import bounded
 from mpmtl.solvers.proximal import (
     Projection,
     Rounds,
-    clip_norms,
     duality_gap,
     proximal_rounds,
     solve,
@@ -205,10 +205,10 @@ def test_noise_free_private_rounds_are_the_non_private_ones(rng):
         np.testing.assert_allclose(plain[-1], private[-1], rtol=1e-9, atol=1e-9)
 
 
-def test_clip_norms_bounds_every_model_and_keeps_short_ones(rng):
+def test_bounded_bounds_every_model_and_keeps_short_ones(rng):
     W = rng.standard_normal((2, 50, 4))
     K = np.array([0.5, 2.0])
-    clipped = clip_norms(W, K)
+    clipped = bounded(W, K)
     norms = np.linalg.norm(W, axis=2)
     np.testing.assert_allclose(
         np.linalg.norm(clipped, axis=2), np.minimum(norms, K[:, None]), rtol=1e-14
