@@ -143,11 +143,11 @@ def test_a_job_elsewhere_that_dies_is_one_line(tmp_path):
 
 def test_the_engine_leaves_warnings_as_they_were():
     """A map that is left before its end, as after an error, changes no filter and says nothing."""
-    before = list(warnings.filters)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        before = list(warnings.filters)
         results = Local().map(abs, list(range(-50, 0)), 2)
         next(results)
         results.close()
+        assert list(warnings.filters) == before
     assert [str(w.message) for w in caught if "being processed" in str(w.message)] == []
-    assert list(warnings.filters) == before
