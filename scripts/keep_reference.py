@@ -45,9 +45,10 @@ def keep(source, target):
         audited = audited[~audited.index.duplicated()]
     except ResultsError:  # there are none
         audited = pd.DataFrame()
-    found = runs(source)
-    names = found.experiment.where(found.experiment != "", "privacy_accuracy_" + found.dataset)
-    parts = [(name, part, ("replicates", "cv", "trace")) for name, part in found.groupby(names)]
+    finished = runs(source)
+    untagged = "privacy_accuracy_" + finished.dataset
+    names = finished.experiment.where(finished.experiment != "", untagged)
+    parts = [(name, part, ("replicates", "cv", "trace")) for name, part in finished.groupby(names)]
     parts += [("audit", audited, ("bounds",))] if len(audited) else []
     for name, chosen, tables in parts:
         write_reference(target, name, list(chosen.manifest), tables_of(chosen, tables))

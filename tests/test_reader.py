@@ -4,6 +4,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -120,6 +122,29 @@ def test_what_is_missing_is_one_line(results, tmp_path):
         runs(tmp_path)
 
 
+def test_a_reference_is_made_of_tables_and_never_from_itself(results, tmp_path):
+    """What would be deleted before it is read is refused, and nothing is lost."""
+    shutil.copytree(results, tmp_path / "results/laptop")
+    (tmp_path / "results/laptop/times.csv").write_text("x\n1\n")
+
+    def make(folder):
+        command = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert make("results/laptop").returncode == 0
+    reference = tmp_path / "results/reference"
+    before = {path.name: path.read_bytes() for path in reference.iterdir()}
+    parts = ("numbers", "privacy_accuracy_low_rank")
+    names = {f"{part}{end}" for part in parts for end in (".manifest.json", ".csv.gz")}
+    assert before.keys() == names | {"times.csv"}
+    for folder in ("results/reference", "results", ".", "results/reference/figures", "nothing"):
+        done = make(folder)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert {path.name: path.read_bytes() for path in reference.iterdir()} == before
+
+
 class Zcdp(Gaussian):
     """A mechanism whose budget has a name of its own."""
 
@@ -162,7 +187,9 @@ def test_the_code_version_changes_with_what_numbers_depend_on(tmp_path, name, co
 
 def test_no_other_module_knows_where_results_lie():
     """Names of files and the pattern of folders, outside of store, reader and the writers' rule."""
-    words = re.compile(r"""["'/](replicates|cv|trace)\.csv|["']manifest\.json|eps-""")
+    words = re.compile(
+        r"""["'/](replicates|cv|trace)\.csv|["']manifest\.json|journal\.jsonl|eps-"""
+    )
     allowed = {"store.py", "reader.py", "config.py", "audit.py"}
     sources = [p for part in ("mpmtl", "scripts") for p in (ROOT / part).rglob("*.py")]
     guilty = [p.name for p in sources if p.name not in allowed and words.search(p.read_text())]

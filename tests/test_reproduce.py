@@ -154,25 +154,3 @@ def test_a_failure_is_reported_and_the_next_figure_is_made(tmp_path, monkeypatch
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
-
-
-def test_a_reference_is_not_made_from_itself(tmp_path):
-    """What would be deleted before it is copied is refused, and nothing is lost."""
-    source = tmp_path / "results/laptop"
-    (source / "figures").mkdir(parents=True)
-    (source / "figures/a.csv").write_text("x\n1\n")
-    (source / "journal.jsonl").write_text("{}")
-
-    def keep(folder):
-        run = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
-        return subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert keep("results/laptop").returncode == 0
-    reference = tmp_path / "results/reference"
-    assert [p.name for p in reference.rglob("*") if p.is_file()] == ["a.csv"]
-    for folder in ("results/reference", "results", ".", "results/reference/figures", "nothing"):
-        done = keep(folder)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
-        assert (reference / "figures/a.csv").read_text() == "x\n1\n"

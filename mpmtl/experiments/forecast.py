@@ -10,6 +10,7 @@ from joblib import cpu_count
 from mpmtl.auditing.audit import run_audit, sample_counts
 from mpmtl.datafits import LogisticLoss
 from mpmtl.experiments.audit import AuditRun, prepared_audit
+from mpmtl.experiments.store import replicates_in
 from mpmtl.experiments.tuning import prepare
 
 MOST = 16  # candidates that are timed
@@ -23,9 +24,7 @@ def wanted(run):
 
 def finished(run):
     """Replicates of a run that are in its journal."""
-    journal = Path(run.results_dir) / run.folder / "journal.jsonl"
-    lines = journal.read_bytes().count(b"\n") if journal.is_file() else 0
-    return min(lines, wanted(run))
+    return min(replicates_in(Path(run.results_dir) / run.folder), wanted(run))
 
 
 @dataclass(frozen=True)

@@ -266,5 +266,5 @@ def saved_models(run, replicate=0):
     folder = run.source / "models" / f"replicate-{replicate:04d}"
     files = sorted(folder.glob("task-*.json"))
     if not files:
-        raise ResultsError(f"{folder} has no models: run with save_models=true")
+        raise ResultsError(f"run {run.name} has no models: run it with save_models=true")
     return np.array([json.loads(file.read_text(encoding="utf-8"))["coef"] for file in files])

@@ -42,6 +42,7 @@ COLUMNS = {
     "trace": ("replicate", "round", "noise_norm", "signal_norm"),
     "timing": ("replicate", "seconds"),
 }
+JOURNAL = "journal.jsonl"
 #: Folders whose files change no number, but for those named.
 APART = {"experiments": {"config.py", "runner.py", "tuning.py", "audit.py"}, "paper": set()}
 
@@ -246,6 +247,12 @@ def _now():
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def replicates_in(folder):
+    """Number of finished replicates in the journal of a run's folder, without reading them."""
+    journal = folder / JOURNAL
+    return journal.read_bytes().count(b"\n") if journal.is_file() else 0
+
+
 class RunFolder:
     """The folder of one run, locked against other processes while it is open.
 
@@ -307,7 +314,7 @@ class RunFolder:
 
     @property
     def journal(self):
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL
 
     @property
     def manifest_path(self):

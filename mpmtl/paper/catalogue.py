@@ -224,7 +224,7 @@ def make(name, results, out=None, show=None, **values):
     out : path, optional
         Without suffix; default ``<results>/figures/<name>_<of>``.
     show : callable, optional
-        ``show(table)`` is called before it is drawn.
+        Is called with the table.
     **values : dict
         What else `collect` wants to know.
 

@@ -79,21 +79,21 @@ class Runs:
 
     Parameters
     ----------
-    found : DataFrame
+    finished : DataFrame
         Of `reader.runs`.
     root : Path
         The folder, for what was drawn and audited.
     """
 
-    def __init__(self, found, root):
-        self.found, self.root = found, Path(root)
+    def __init__(self, finished, root):
+        self.finished, self.root = finished, Path(root)
         self.used = set()  # (grid, replicates)
 
     @cached_property
     def rows(self):
         """Main metric of each run by its name; the pooled one for Figs. S1 and S2."""
-        shares = self.found.experiment == "training_percentage"
-        groups = ((self.found[~shares], False), (self.found[shares], True))
+        shares = self.finished.experiment == "training_percentage"
+        groups = ((self.finished[~shares], False), (self.finished[shares], True))
         parts = [accuracy(chosen, pooled) for chosen, pooled in groups if len(chosen)]
         return {
             name: rows.set_index("replicate")
@@ -104,23 +104,25 @@ class Runs:
     def tried(self, claim):
         """Runs with other settings, tagged ``tried/<claim>/<label>``: pairs of label and `Runs`."""
         start = f"tried/{claim}/"
-        tags = self.found.tag[self.found.tag.str.startswith(start)].str.removeprefix(start)
+        tags = self.finished.tag[self.finished.tag.str.startswith(start)].str.removeprefix(start)
         labels = tags.str.split("/").str[0]
         for label in sorted(labels.unique()):
             own = tags[labels == label].str.removeprefix(label).str.removeprefix("/")
-            part = self.found.loc[own.index].assign(tag=own, experiment=own.str.split("/").str[0])
+            part = self.finished.loc[own.index].assign(
+                tag=own, experiment=own.str.split("/").str[0]
+            )
             yield label, Runs(part, self.root / start / label)
 
     def chosen(self, dataset, method, epsilon, experiment="", share=None):
         """Runs of a method with the mechanism that the paper gives it; `epsilon` if it has one."""
-        found = self.found
-        here = (found.experiment == experiment) & (found.dataset == dataset)
-        here &= (found.method == method) & (found.privacy == PRIVACY.get(method, "none"))
+        table = self.finished
+        here = (table.experiment == experiment) & (table.dataset == dataset)
+        here &= (table.method == method) & (table.privacy == PRIVACY.get(method, "none"))
         if method in PRIVACY and epsilon is not None:
-            here &= found.epsilon == epsilon
+            here &= table.epsilon == epsilon
         if share is not None:
-            here &= found["dataset.train_fraction"] == share
-        return found[here]
+            here &= table["dataset.train_fraction"] == share
+        return table[here]
 
     def one(self, dataset, method, epsilon, *where):
         """The run, as a table with one row."""
@@ -155,9 +157,10 @@ class Runs:
 
     def shares(self, dataset):
         """Shares of training samples for which there are runs."""
-        found = self.found.query("experiment == 'training_percentage' and dataset == @dataset")
-        needed(found, f"no training_percentage of {dataset} below {self.root}")
-        return sorted(found["dataset.train_fraction"].unique())
+        query = "experiment == 'training_percentage' and dataset == @dataset"
+        chosen = self.finished.query(query)
+        needed(chosen, f"no training_percentage of {dataset} below {self.root}")
+        return sorted(chosen["dataset.train_fraction"].unique())
 
     def figure(self, name):
         """Panels of a picture of matrices, by title."""
@@ -702,7 +705,8 @@ def as_markdown(table):
         "replicates, t, Bonferroni). It holds if all of them lie below zero, does not hold if",
         "one lies above, and is undecided otherwise. Errors are nMSE, or 1 - aAUC. Budgets are",
         "those of a task, neighbours replace one; those of `wishart`, and of `dp_mtrl` and",
-        "`dp_aggr` for the squared loss, are claimed only.",
+        "`dp_aggr` for the squared loss, are claimed only. Settings: the density of the grids, as",
+        "in `tuning=laptop`, with the settings for which other values were tried.",
         "",
         f"{len(table)} statements: {head}.",
         "",

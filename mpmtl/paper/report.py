@@ -315,7 +315,7 @@ def _again(results):
     source = results.as_posix() if not results.is_absolute() else f"results/{results.name}"
     lines = (
         f"make reproduce-paper SCALE={scale}   # all runs and figures; goes on where it was",
-        f"make figures SOURCE={source}   # the figures from their tables, without runs",
+        f"make figures SOURCE={source}   # the figures, without runs",
         f"make report SOURCE={source}   # this page",
     )
     return f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -9,6 +9,12 @@ from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_w
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
 
+LINES = (
+    "epsilon == 0.1 and privacy == 'wishart' and method == 'lr'",
+    "method == 'stl'",
+    "method == 'mtl_lr'",
+)
+
 
 def collect(results, form):
     """The best error at each alpha (``form="convex"``) or Q ("strong"), with and without momentum.
@@ -17,10 +23,12 @@ def collect(results, form):
     """
     key, _ = AXES[form]
     experiment = f"budget_allocation_{form}"
-    chosen = runs(results).query("experiment == @experiment and method in ('lr', 'stl', 'mtl_lr')")
-    chosen = needed(chosen, f"no {experiment} below {results}: mpmtl-run experiment={experiment}")
-    chosen = chosen.sort_values("privacy", key=lambda names: names == "none", kind="stable")
-    cv = read_rows(chosen, "cv")
+    own = runs(results).query("experiment == @experiment and dataset == 'low_rank'")
+    parts = [
+        needed(own.query(query), f"no {experiment} of {query.split()[-1]} below {results}")
+        for query in LINES
+    ]
+    cv = read_rows(pd.concat(parts), "cv")
     private = cv.privacy != "none"
     steps = np.where(cv.accelerated == True, "accelerated", "basic")  # noqa: E712, not all have it
     cv["steps"] = pd.Series(steps, cv.index).where(private)

@@ -18,7 +18,7 @@ def main(doc, name, show=None, **options):
     name : str
         Kind of figure.
     show : callable, optional
-        Is shown the table.
+        Is called with the table.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """

@@ -38,16 +38,18 @@ def _table(panels):
     return pd.concat(parts, ignore_index=True)
 
 
-def _run(results, query):
-    """The one run of a results folder for which a query is true."""
-    return needed(runs(results).query(query), f"no run with {query} below {results}").iloc[0]
+def _run(results, experiment, method, privacy, epsilon):
+    """The one run of a results folder with these."""
+    query = "experiment == @experiment and method == @method and privacy == @privacy"
+    chosen = runs(results).query(f"{query} and epsilon == @epsilon")
+    message = f"no {experiment} of {method} at eps = {epsilon:g} below {results}"
+    return needed(chosen, message).iloc[0]
 
 
 def collect_leakage(results):
     """Fig. 2: models before MTL, after it without noise (eps = 1e40), and with it (eps = 0.1)."""
     leaked, protected = (
-        _run(results, f"experiment == 'model_leakage' and method == 'lr' and epsilon == {eps}")
-        for eps in (1e40, 0.1)
+        _run(results, "model_leakage", "lr", "wishart", epsilon) for epsilon in (1e40, 0.1)
     )
     dataset, seed = recorded_dataset(protected, LeakageExample)
     data, _ = dataset.draw(None, seed, 0)
@@ -66,8 +68,8 @@ def collect_relations(results):
     replicate, columns scaled to length 1.
     """
     dp_mtrl, lr = (
-        _run(results, f"experiment == 'task_relations' and method == '{m}' and epsilon == 0.1")
-        for m in ("dp_mtrl", "lr")
+        _run(results, "task_relations", *pair, 0.1)
+        for pair in (("dp_mtrl", "output_perturbation"), ("lr", "wishart"))
     )
     replicates = range(lr.replicates)
     dataset, seed = recorded_dataset(lr, LowRank)

@@ -16,10 +16,14 @@ def log_ratio(trace):
 
 def collect(results):
     """log10(||E||_F / ||Sigma~||_F) in each round of `lr`, and of `dp_mtrl` in its first round."""
-    found = runs(results).query("dataset == 'low_rank' and epsilon == 0.1")
+    at_budget = runs(results).query("dataset == 'low_rank' and epsilon == 0.1")
+    queries = {
+        "lr": "privacy == 'wishart' and experiment == 'noise_to_signal'",
+        "dp_mtrl": "privacy == 'output_perturbation' and experiment == ''",
+    }
     parts = []
-    for method, experiment in (("lr", "noise_to_signal"), ("dp_mtrl", "")):
-        chosen = found[(found.method == method) & (found.experiment == experiment)]
+    for method, query in queries.items():
+        chosen = at_budget.query(f"method == '{method}' and {query}")
         trace = read_rows(needed(chosen, f"no run of {method} for Fig. 5 below {results}"), "trace")
         trace["value"] = log_ratio(trace)
         parts.append(summary(trace, ["round"]).assign(method=method, status="claimed"))

@@ -33,9 +33,9 @@ def collect(results, dataset, methods=None):
     ResultsError
         If there is no such run.
     """
-    found = runs(results).query("experiment == ''")
-    chosen = found[found.dataset == dataset]
-    there = ", ".join(sorted(found.dataset.unique()))
+    untagged = runs(results).query("experiment == ''")
+    chosen = untagged[untagged.dataset == dataset]
+    there = ", ".join(sorted(untagged.dataset.unique()))
     needed(chosen, f"no run of {dataset} below {results}: there is {there}")
     if methods:
         pairs = chosen.method + "/" + chosen.privacy

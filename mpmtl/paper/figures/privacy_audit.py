@@ -51,25 +51,25 @@ def picture(run):
         draw_profile(folder.records[0]["audit"], run.label, path / "profile")
 
 
-def draw_profile(found, title, path):
+def draw_profile(audit, title, path):
     """One audit: the measured lower bound on delta over epsilon, and the guarantees as points.
 
     Parameters
     ----------
-    found : dict
+    audit : dict
         `Audit.as_dict()`.
     title : str
     path : Path
         Without suffix; PNG, PDF and CSV are written.
     """
-    table = pd.DataFrame(found["profile"])
-    confidence = f"{100 * found['confidence']:g} %"
+    table = pd.DataFrame(audit["profile"])
+    confidence = f"{100 * audit['confidence']:g} %"
     with figure(path, table) as ax:
         for k, (unit, rows) in enumerate(table[table.epsilon > 0].groupby("unit", sort=False)):
             label = f"measured lower bound, per {unit}\n({confidence} at each epsilon)"
             ax.plot(rows.epsilon, rows.delta_bound, color=COLOURS[k], label=label)
             ax.fill_between(rows.epsilon, 0, rows.delta_bound, color=COLOURS[k], alpha=0.15, lw=0)
-        for k, (name, verdict) in enumerate(found["verdicts"].items()):
+        for k, (name, verdict) in enumerate(audit["verdicts"].items()):
             ax.plot(
                 verdict["epsilon"],
                 verdict["delta"],
@@ -81,7 +81,7 @@ def draw_profile(found, title, path):
                 zorder=3,
             )
         ax.set_xscale("log")
-        top = max(table.delta_bound.max(), *(v["delta"] for v in found["verdicts"].values()), 0.01)
+        top = max(table.delta_bound.max(), *(v["delta"] for v in audit["verdicts"].values()), 0.01)
         ax.set_ylim(0, 1.15 * top)
         ax.set_xlabel("epsilon (one task, all rounds)")
         ax.set_ylabel("delta")

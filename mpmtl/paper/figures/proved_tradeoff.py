@@ -19,9 +19,9 @@ def collect(results, reference="fl"):
 
     If there are none below `results`, of those without a tag.
     """
-    found = runs(results)
-    own = "proved_tradeoff" if (found.experiment == "proved_tradeoff").any() else ""
-    chosen = needed(found[found.experiment == own], f"no run without a tag below {results}")
+    finished = runs(results)
+    own = "proved_tradeoff" if (finished.experiment == "proved_tradeoff").any() else ""
+    chosen = needed(finished[finished.experiment == own], f"no run without a tag below {results}")
     return compare(accuracy(chosen), reference)
 
 

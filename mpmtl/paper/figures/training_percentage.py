@@ -16,7 +16,10 @@ def collect(results, dataset):
     """
     experiment = f"mpmtl-run experiment=training_percentage_{dataset}"
     chosen = runs(results).query("experiment == 'training_percentage' and dataset == @dataset")
-    needed(chosen, f"no training_percentage of {dataset} below {results}: {experiment}")
+    needed(
+        chosen[chosen.epsilon.notna()],
+        f"no training_percentage of {dataset} below {results}: {experiment}",
+    )
     rows = accuracy(chosen, pooled=True)
     rows["percent"] = 100 * rows["dataset.train_fraction"]
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "percent"]
