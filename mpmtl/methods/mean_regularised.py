@@ -89,7 +89,7 @@ class MeanRegularised(Method):
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.gamma), []).append(index)
         T = max(c.n_rounds for c in candidates)
-        draws = [rng.standard_normal(d) for _ in range(T)]
+        draws = [budget.mechanism.draw(rng, d, self.view) for _ in range(T)]
         for n_rounds in sorted({key[0] for key in groups}):
             together = [key for key in groups if key[0] == n_rounds]
             lams = np.array([lam for _, lam, _ in together])

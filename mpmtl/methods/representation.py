@@ -103,7 +103,7 @@ class SharedRepresentation(Method):
         largest = max(c.rank for c in candidates)
         T = max(c.n_rounds for c in candidates)
         E0, random_U = Gaussian().draw(rng, d, "full"), rng.standard_normal((d, d))
-        draws = [rng.standard_normal((d, largest)) for _ in range(T)]
+        draws = [budget.mechanism.draw(rng, largest, self.view, (d,)) for _ in range(T)]
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.psi, c.rank, c.step), []).append(index)

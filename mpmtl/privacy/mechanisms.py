@@ -38,6 +38,7 @@ VIEWS = {
     "vector": "a sum of clipped vectors or matrices",
     "output": "the models themselves",
 }
+MATRICES = ("full", "relation")  # views with symmetric noise; the others' entries are one by one
 
 
 def check_view(mechanism, view):
@@ -82,7 +83,7 @@ class Mechanism:
         raise NotImplementedError
 
     def draw(self, rng, d, view, size=()):
-        """Standard noise: (d, d) for the full view, (d,) for the diagonal.
+        """Standard noise: (d, d) for the views in `MATRICES`, else (d,).
 
         `size` is the shape of a batch of independent draws, which comes first.
         """
@@ -184,7 +185,7 @@ class Wishart(PureMechanism):
         return np.where(outside_cone(E), -np.inf, -trace / 2)
 
     def spectral_norm(self, d, view):
-        return 4.0 * d if view == "full" else d + 1.0
+        return 4.0 * d if view in MATRICES else d + 1.0
 
     @property
     def claim(self):
@@ -288,7 +289,8 @@ class Gaussian(Mechanism):
     r"""Proved symmetric Gaussian noise: E_ij ~ N(0, s^2), E_ii ~ N(0, 2 s^2), s_t = K^2/mu_t.
 
     The Frobenius sensitivity is sqrt(2) K^2, so a round is mu_t-GDP and the rounds compose
-    exactly to mu = sqrt(sum mu_t^2) = gaussian_mu(epsilon, delta), mu_t ~ t^alpha or Q^-t.
+    exactly to mu = sqrt(sum mu_t^2) = gaussian_mu(epsilon, delta), mu_t ~ t^alpha or Q^-t. The
+    noise on a vector of sensitivity K^2 is N(0, s^2) in each entry.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -305,16 +307,17 @@ class Gaussian(Mechanism):
         return 1 / budgets
 
     def draw(self, rng, d, view, size=()):
-        if view == "diagonal":
-            return np.sqrt(2) * rng.standard_normal((*size, d))
+        if view not in MATRICES:
+            return (np.sqrt(2) if view == "diagonal" else 1.0) * rng.standard_normal((*size, d))
         Z = rng.standard_normal((*size, d, d))
         return (Z + Z.swapaxes(-1, -2)) / np.sqrt(2)
 
     def log_density(self, E, d, view):
-        return -(E**2).sum(axis=-1 if view == "diagonal" else (-2, -1)) / 4
+        squares = (E**2).sum(axis=(-2, -1) if view in MATRICES else -1)
+        return -squares / (2 if view == "vector" else 4)
 
     def spectral_norm(self, d, view):
-        return 2 * np.sqrt(d) if view == "full" else 2 * np.sqrt(np.log(2 * d))
+        return 2 * np.sqrt(d) if view in MATRICES else 2 * np.sqrt(np.log(2 * d))
 
     def statement(self, epsilon, delta, budgets, d, view):
         return _proved(self, epsilon, delta, "Gaussian mechanism, exact composition")
@@ -374,6 +377,9 @@ class OutputPerturbation(PureMechanism):
         """Standard noise of density ~ exp(-||b||_2), shape (d,)."""
         return sphere_noise(rng, (*size, d))
 
+    def log_density(self, E, d, view):
+        return -np.sqrt((E**2).sum(axis=-1))
+
 
 @dataclass(frozen=True)
 class NoNoise(Mechanism):
@@ -389,7 +395,7 @@ class NoNoise(Mechanism):
         return np.zeros_like(budgets)
 
     def draw(self, rng, d, view, size=()):
-        return np.zeros((*size, d) if view == "diagonal" else (*size, d, d))
+        return np.zeros((*size, d, d) if view in MATRICES else (*size, d))
 
     def spectral_norm(self, d, view):
         return 0.0
