@@ -116,7 +116,7 @@ BAD = {
 }
 
 
-#: Those that are found before or after the settings are built: through the command.
+#: Those that are refused before or after the settings are built: through the command.
 BY_COMMAND = ("epsilom=1", "method=lrr", "n_replicates=3", "samples=10", "results_dir=/proc/none")
 COMPOSED = [a for a in BAD if a not in BY_COMMAND and not a.startswith("experiment")]
 

@@ -288,7 +288,7 @@ def test_a_failing_job_does_not_stop_the_sweep(tmp_path):
     assert (tmp_path / "results/smoke/low_rank/lr/wishart/eps-1/replicates.csv").exists()
 
 
-def test_an_unknown_name_in_a_sweep_is_found_before_anything_runs(tmp_path):
+def test_an_unknown_name_in_a_sweep_is_refused_before_anything_runs(tmp_path):
     done = mpmtl_run("-m", "method=lr,gss", *TINY, cwd=tmp_path)
     assert done.returncode == 2
     assert "unknown method 'gss': did you mean gs?" in done.stderr
