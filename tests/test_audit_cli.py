@@ -89,7 +89,7 @@ def test_real_data_of_the_other_tasks(tmp_path, data_dir):
 BAD = {
     "epsilon=0": "epsilon = 0.0 must be finite and above 0",
     "privacy=gaussian delta=0": "needs delta in (0, 1)",
-    "privacy=laplace method=lr": "does not fit a method that shows the whole covariance",
+    "privacy=laplace method=lr": "does not fit a method that releases the whole covariance",
     "privacy=none": "there is nothing to audit",
     "privacy=output_perturbation": "name the method it belongs to",
     "method=stl": "method=stl is not private",

@@ -85,7 +85,7 @@ BAD = {
     "delta=nan": "delta = nan must be auto or a number in [0, 1)",
     "delta=small": "delta = small must be auto or a number in [0, 1)",
     "privacy=gaussian delta=0": "delta = 0: the Gaussian mechanism needs delta in (0, 1)",
-    "privacy=laplace": "shows the whole covariance: use privacy=wishart or two_sided_wishart",
+    "privacy=laplace": "releases the whole covariance: use wishart or two_sided_wishart",
     "privacy.shift=-1": "privacy.shift = -1 must be finite and at least 0",
     "privacy.accounting=exact": "privacy.accounting = exact: use bound or optimal",
     "experiment=privacy_audit": "experiment=privacy_audit is for mpmtl-audit",
