@@ -190,4 +190,4 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
 def test_stl_is_proved_and_tuning_is_not_covered():
     block = SingleTask().statement(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
-    assert block.caveats == ("tuning-not-charged",)
+    assert block.caveats == ()  # what is tuned over all tasks is a matter of the run
