@@ -5,6 +5,7 @@ instead of Gram matrices and a Newton method of their own; only the noise draws 
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -222,7 +223,12 @@ def fedrep(run, data, average, W0, c, budget, rng, T):
 def stl(run, data, average, W0, c, budget, rng, T):
     if c.penalty == "l2":
         return local_models(data, average, c.lam)
-    return proximal(run, data, average, W0, c, budget, rng, T)
+    rounds = SimpleNamespace(**vars(c), accelerated=True, strongly_convex=False, K=None)
+    columns = []
+    for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):  # each with its own step
+        own = replace(data, X=(X,), y=(y,))
+        columns.append(proximal(run, own, average, W0[:, [i]], rounds, budget, rng, T))
+    return np.hstack(columns)
 
 
 PLAIN = {
