@@ -36,10 +36,10 @@ reproduce-paper: install  ## all experiments and figures of the paper: plan and 
 SOURCE ?= results/reference
 
 reference: SOURCE = results/laptop
-reference: install  ## keep tables and manifests of SOURCE (results/laptop) in results/reference
+reference: install  ## write the runs of SOURCE (results/laptop) as tables to results/reference
 	$(BIN)/python scripts/keep_reference.py $(SOURCE)
 
-figures: install  ## draw every saved figure again from its table (SOURCE=results/laptop)
+figures: install  ## draw all figures of SOURCE again, from its runs or their own tables (SOURCE=results/laptop)
 	$(BIN)/python scripts/redraw_figures.py $(SOURCE)
 
 claims: install  ## every statement of the paper about its experiments against SOURCE

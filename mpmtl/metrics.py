@@ -1,6 +1,6 @@
 """Test metrics (nMSE, aAUC) and the held-out error used for tuning."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
@@ -8,6 +8,43 @@ from scipy.stats import rankdata
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss, usable
 from mpmtl.errors import require
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a test metric is called and in which direction it is better.
+
+    Attributes
+    ----------
+    name : str
+        As it is written in text.
+    samples : str
+        What it is measured on; with the name the label of an axis.
+    higher_is_better : bool
+    """
+
+    name: str
+    samples: str = "test samples"
+    higher_is_better: bool = False
+
+    @property
+    def label(self):
+        return f"{self.name} on {self.samples}"
+
+    def better(self, values, others):
+        """Whether each value is better than the other one."""
+        return values > others if self.higher_is_better else values < others
+
+    def error(self, values):
+        """The metric as an error, lower is better: itself, or 1 less it."""
+        return 1 - values if self.higher_is_better else values
+
+
+METRICS = {
+    "nmse": Metric("nMSE"),
+    "nmse_pooled": Metric("nMSE", "all tasks' test samples"),
+    "aauc": Metric("average AUC", higher_is_better=True),
+}
 
 
 def auc(scores, y):

@@ -1,50 +1,81 @@
-"""Keep what figures and claims are made from: python scripts/keep_reference.py results/laptop.
+"""Write results as tables: python scripts/keep_reference.py results/laptop.
 
-Copies manifests, tables of replicates, and tables behind figures; leaves out journals, models and
-all candidates of the cross-validation (but for Fig. 4).
+One manifest and one compressed table for each experiment go to results/reference, with the tables
+behind the figures; of the cross-validation and the rounds what figures and claims need. There are
+no journals and no models.
 """
 
 import argparse
 import shutil
 from pathlib import Path
 
-from mpmtl.errors import exit_in_one_line, require
+import pandas as pd
 
-#: Files below a results folder that are kept.
-KEPT = (
-    "**/manifest.json",
-    "**/replicates.csv",
-    "figures/*.csv",
-    "times.csv",
-    "utility_bounds.csv",
-    "**/budget_allocation_*/low_rank/lr/*/*/cv.csv",
-    "noise_to_signal/**/trace.csv",
-    "low_rank/dp_mtrl/*/eps-0.1/trace.csv",
-    "audit/**/bounds.csv",
-    "tried/**/trace.csv",
-)
-
+from mpmtl.errors import ResultsError, exit_in_one_line, require
+from mpmtl.experiments.reader import audits, runs, saved_rows
+from mpmtl.experiments.store import write_reference
 
 REFERENCE = Path("results/reference")
+#: Runs whose candidates and rounds figures and claims need.
+NEEDED = {
+    "cv": "tag.str.contains('budget_allocation')",
+    "trace": "experiment == 'noise_to_signal' or method == 'dp_mtrl' and epsilon == 0.1"
+    " and dataset == 'low_rank' and (tag == '' or tag.str.startswith('tried/noise-dp-mtrl'))",
+}
+FILES = ("figures/*.csv", "times.csv", "utility_bounds.csv")
+
+
+def tables_of(chosen, names):
+    """Tables of an experiment, digits as they are, with the number of the run in front."""
+    numbers = {name: k for k, name in enumerate(chosen.index)}
+    tables = {}
+    for name in names:
+        part = chosen.query(NEEDED.get(name, "index == index"))
+        if len(part):
+            rows = saved_rows(part, name, dtype=str)
+            rows.insert(0, "run", rows.pop("run").map(numbers))
+            tables[name] = rows.drop(columns="candidate", errors="ignore")  # that is their order
+    return tables
+
+
+def keep(source, target):
+    """Write the runs and audits of a results folder as tables to another one."""
+    try:
+        audited = audits(source)
+        audited = audited[~audited.index.duplicated()]
+    except ResultsError:  # there are none
+        audited = pd.DataFrame()
+    finished = runs(source)
+    untagged = "privacy_accuracy_" + finished.dataset
+    names = finished.experiment.where(finished.experiment != "", untagged)
+    parts = [(name, part, ("replicates", "cv", "trace")) for name, part in finished.groupby(names)]
+    parts += [("audit", audited, ("bounds",))] if len(audited) else []
+    for name, chosen, tables in parts:
+        write_reference(target, name, list(chosen.manifest), tables_of(chosen, tables))
+    for path in sorted(path for pattern in FILES for path in source.glob(pattern)):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Keep a results folder's tables and manifests.")
+    parser = argparse.ArgumentParser(description="Write a results folder as tables.")
     parser.add_argument("results", help="folder of complete runs, such as results/laptop")
-    root = Path(parser.parse_args().results)
+    source = Path(parser.parse_args().results)
     with exit_in_one_line():
-        files = {path for pattern in KEPT for path in root.glob(pattern)}
-        require(files, f"nothing to keep in {root}: run make reproduce-paper first")
-        source, kept = root.resolve(), REFERENCE.resolve()
-        apart = not (source.is_relative_to(kept) or kept.is_relative_to(source))
-        require(apart, f"{root} overlaps {REFERENCE}, which is replaced: give results/laptop")
+        apart = not (
+            source.resolve().is_relative_to(REFERENCE.resolve())
+            or REFERENCE.resolve().is_relative_to(source.resolve())
+        )
+        require(apart, f"{source} overlaps {REFERENCE}, which is replaced: give results/laptop")
+        partial = REFERENCE.with_name(f"{REFERENCE.name}.part")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        keep(source, partial)
     shutil.rmtree(REFERENCE, ignore_errors=True)
-    for path in sorted(files):
-        target = REFERENCE / path.relative_to(root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    size = sum(path.stat().st_size for path in files) / 1e6
-    print(f"{len(files)} files, {size:.1f} MB, in {REFERENCE}")
+    partial.rename(REFERENCE)
+    sizes = [path.stat().st_size for path in REFERENCE.iterdir() if path.is_file()]
+    print(f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB besides figures, in {REFERENCE}")
 
 
 if __name__ == "__main__":

@@ -86,8 +86,8 @@ def test_type_one_error_of_an_exactly_calibrated_mechanism():
     at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
     refuted = 0
     for seed in range(100):
-        found = run_on([exact_gaussian(0.05, pairs=4)], samples=600, seed=seed)
-        refuted += found.verdicts["proved"].refuted
+        result = run_on([exact_gaussian(0.05, pairs=4)], samples=600, seed=seed)
+        refuted += result.verdicts["proved"].refuted
     assert refuted <= stats.binom.ppf(0.999, 100, 0.01)
 
 
@@ -113,9 +113,9 @@ def test_a_statistic_with_more_features_than_samples_does_not_hide_the_others():
     d = 19  # 190 features, a third of 200 samples to learn from
     pairs = {"zero / full": (np.zeros(d), np.eye(d)[0])}
     subject = Releases(Wishart(), "full", np.array([0.5]), claimed, pairs)
-    found = run_on([subject], samples=400)
-    assert found.verdicts["claimed"].attack in ("support", "likelihood")
-    assert found.verdicts["claimed"].refuted
+    result = run_on([subject], samples=400)
+    assert result.verdicts["claimed"].attack in ("support", "likelihood")
+    assert result.verdicts["claimed"].refuted
 
 
 def test_a_seed_gives_the_same_audit_and_another_seed_another_one():
@@ -156,8 +156,8 @@ def test_two_sided_density_is_the_convolution(d):
 
     x = np.array([[0.3], [-2.0], [7.0]])
     known = np.log([density(v) for v in x[:, 0]])
-    found = np.array([TwoSidedWishart().log_density(v, d, "diagonal") for v in x])
-    np.testing.assert_allclose(np.diff(found), np.diff(known), rtol=1e-6)
+    result = np.array([TwoSidedWishart().log_density(v, d, "diagonal") for v in x])
+    np.testing.assert_allclose(np.diff(result), np.diff(known), rtol=1e-6)
 
 
 def test_one_sided_noise_is_impossible_outside_its_support():
@@ -240,8 +240,8 @@ def test_neighbours_keep_to_the_ball():
 # what is refuted
 
 
-def verdicts(found):
-    return {name: str(verdict) for name, verdict in found.verdicts.items()}
+def verdicts(result):
+    return {name: str(verdict) for name, verdict in result.verdicts.items()}
 
 
 @pytest.mark.parametrize("d", [1, 5])
@@ -249,26 +249,26 @@ def verdicts(found):
 @pytest.mark.parametrize("attack", ["support", "view"])
 def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):
     """Measured 1 - e^-eps to within 15 %, and never above (error probability 0.01 each)."""
-    found = audit(Wishart(), epsilon, DELTA, d=d, samples=8000, attack=attack)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert 0.85 < found.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
+    result = audit(Wishart(), epsilon, DELTA, d=d, samples=8000, attack=attack)
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert 0.85 < result.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
 
 
 @pytest.mark.parametrize("accounting", ["bound", "optimal"])
 def test_wishart_is_refuted_over_rounds(accounting):
     mechanism = Wishart(accounting=accounting)
-    found = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert found.verdicts["claimed"].measured > 0.4
+    result = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert result.verdicts["claimed"].measured > 0.4
 
 
 def test_wishart_on_the_diagonal_agrees_with_the_exact_profile():
     """d = 5, eps = 1: the pair is K e_1 against K e_2, delta = .18."""
-    found = audit(Wishart(), 1.0, DELTA, method=GS, samples=100_000, attack="likelihood")
+    result = audit(Wishart(), 1.0, DELTA, method=GS, samples=100_000, attack="likelihood")
     known = wishart_diagonal_delta(1.0, 5)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert found.verdicts["claimed"].pair.startswith("release: orthogonal")
-    assert 0.9 * known < found.verdicts["claimed"].measured < known
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert result.verdicts["claimed"].pair.startswith("release: orthogonal")
+    assert 0.9 * known < result.verdicts["claimed"].measured < known
 
 
 def quieter(mechanism, factor=0.5):
@@ -294,16 +294,16 @@ def release_audit(mechanism, epsilon, samples, attack="all", method=None):
 
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 def test_proved_mechanisms_are_not_refuted(mechanism):
-    found = audit(mechanism, 1.0, DELTA, samples=1000, n_rounds=2)
-    assert verdicts(found) == {"proved": "not refuted"}
+    result = audit(mechanism, 1.0, DELTA, samples=1000, n_rounds=2)
+    assert verdicts(result) == {"proved": "not refuted"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsilon):
-    _, found = release_audit(mechanism, epsilon, 1_000_000)
-    assert verdicts(found) == {"proved": "not refuted"}
+    _, result = release_audit(mechanism, epsilon, 1_000_000)
+    assert verdicts(result) == {"proved": "not refuted"}
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,8 @@ def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsi
 )
 def test_half_of_the_noise_is_refuted(mechanism, samples):
     """The audit has power: eps = 1, d = 5."""
-    _, found = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
-    assert verdicts(found) == {"proved": "refuted"}
+    _, result = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
+    assert verdicts(result) == {"proved": "refuted"}
 
 
 METHODS = {
@@ -333,21 +333,21 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_are_fitted_anew_each_time(name):
     mechanism, method, expected = METHODS[name]
-    found = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
-    assert verdicts(found) == expected
+    result = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
+    assert verdicts(result) == expected
 
 
 def test_a_method_with_a_quarter_of_its_noise_is_refuted():
     """The fitted attacks have power."""
     subjects, _ = subjects_with(quieter(Gaussian(), 0.25), MeanRegularised("mr_mtl"))
-    found = run_on(subjects, samples=1000, attack="fitted")
-    assert verdicts(found) == {"proved": "refuted"}
+    result = run_on(subjects, samples=1000, attack="fitted")
+    assert verdicts(result) == {"proved": "refuted"}
 
 
 def test_the_decomposed_method_is_audited_by_its_release():
     method = Decomposed("lr_sp", "trace", private=True, init="split")
-    found = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+    result = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
 
 
 @pytest.mark.parametrize("tuning", ["local", "votes"])
@@ -357,8 +357,8 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
     method = FeatureLearning("fl", tuning, affine, rounds=2)
     for factor, verdict in ((1, "not refuted"), (0.5, "refuted")):
         mechanism = quieter(Gaussian(), factor)
-        release, found = release_audit(mechanism, 1.0, 40_000, "likelihood", method)
-        assert verdicts(found) == {"proved": verdict}
+        release, result = release_audit(mechanism, 1.0, 40_000, "likelihood", method)
+        assert verdicts(result) == {"proved": verdict}
     moments = Moments(affine, 10, 5, Gaussian())
     for w, _ in release.pairs.values():
         u = moments.vectors(w[None])[0]
@@ -372,8 +372,8 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
 def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, verdict):
     """And its models are protected by the Gaussian release either way."""
     method = replace(LR, instance_protection={"epsilon": 1.0})
-    found = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
-    assert verdicts(found) == {"proved": "not refuted", "instance": verdict}
+    result = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
+    assert verdicts(result) == {"proved": "not refuted", "instance": verdict}
 
 
 def test_the_corrected_density_is_tight_for_opposite_models():
@@ -382,9 +382,9 @@ def test_the_corrected_density_is_tight_for_opposite_models():
     half = {"instance": Guarantee(0.5, 0.0, "half of it")}
     pairs = {"opposite": (np.array([1.0]), np.array([-1.0]))}
     subject = SampleReleases(candidate, 1.0, half, pairs)
-    found = run_on([subject], samples=100_000, attack="likelihood")
+    result = run_on([subject], samples=100_000, attack="likelihood")
     known = -np.expm1(-0.25)  # Laplace shifted by 2K: 1 - exp((0.5 - 1)/2)
-    assert 0.95 * known < found.verdicts["instance"].measured < known
+    assert 0.95 * known < result.verdicts["instance"].measured < known
 
 
 @pytest.mark.parametrize("method", [LR, GS])
@@ -392,8 +392,8 @@ def test_the_corrected_density_is_tight_for_opposite_models():
     "options", [{"epsilon": 1e40}, {"lam": 0.0}, {"lam": 1e6}, {"d": 1, "m": 2}]
 )
 def test_extreme_settings_neither_fail_nor_refute_what_is_proved(options, method):
-    found = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
-    assert verdicts(found).get("proved", "not refuted") == "not refuted"
+    result = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
+    assert verdicts(result).get("proved", "not refuted") == "not refuted"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_help_names_every_key_and_makes_no_promise(tmp_path):
     done = mpmtl_audit("--help", cwd=tmp_path)
     assert done.returncode == 0
     for key in AuditSchema.__dataclass_fields__:
-        if key not in ("dataset", "method", "privacy"):
+        if key not in ("dataset", "method", "privacy", "tuning"):
             assert f"{key}=" in done.stdout, key
     for word in ("not refuted", "claimed or proved", "one task replaced"):
         assert word in done.stdout
@@ -89,7 +89,7 @@ def test_real_data_of_the_other_tasks(tmp_path, data_dir):
 BAD = {
     "epsilon=0": "epsilon = 0.0 must be finite and above 0",
     "privacy=gaussian delta=0": "needs delta in (0, 1)",
-    "privacy=laplace method=lr": "does not fit a method that shows the whole covariance",
+    "privacy=laplace method=lr": "does not fit a method that releases the whole covariance",
     "privacy=none": "there is nothing to audit",
     "privacy=output_perturbation": "name the method it belongs to",
     "method=stl": "method=stl is not private",
@@ -116,7 +116,7 @@ BAD = {
 }
 
 
-#: Those that are found before or after the settings are built: through the command.
+#: Those that are refused before or after the settings are built: through the command.
 BY_COMMAND = ("epsilom=1", "method=lrr", "n_replicates=3", "samples=10", "results_dir=/proc/none")
 COMPOSED = [a for a in BAD if a not in BY_COMMAND and not a.startswith("experiment")]
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT, run_all
 
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.reader import runs
 from mpmtl.paper.claims import (
     CLAIMS,
     FAILS,
@@ -73,7 +74,8 @@ def test_true_means_of_zero_are_seldom_decided():
 
 
 def test_methods_are_compared_on_the_same_replicates(results):
-    first, second = below(Runs(results), "low_rank", "lr", "mtl_lr")
+    measured = Runs(runs(results), results)
+    first, second = below(measured, "low_rank", "lr", "mtl_lr")
     table = {}
     for name in ("lr/wishart/eps-1", "lr/wishart/eps-10", "mtl_lr/none/eps-inf"):
         rows = pd.read_csv(results / "low_rank" / name / "replicates.csv")
@@ -81,7 +83,7 @@ def test_methods_are_compared_on_the_same_replicates(results):
     free = table["mtl_lr/none/eps-inf"]
     np.testing.assert_allclose(first.values, table["lr/wishart/eps-1"] - free, rtol=1e-12)
     np.testing.assert_allclose(second.values, table["lr/wishart/eps-10"] - free, rtol=1e-12)
-    (again,) = below(Runs(results), "low_rank", "lr", "mtl_lr", [10], factor=2)
+    (again,) = below(measured, "low_rank", "lr", "mtl_lr", [10], factor=2)
     np.testing.assert_allclose(again.values, table["lr/wishart/eps-10"] - 2 * free, rtol=1e-12)
 
 
@@ -95,13 +97,17 @@ def test_what_was_not_run_is_undecided_with_the_reason(results):
 
 
 def test_other_settings_are_tried_with_the_same_check(results):
-    run_all(results, 3, ("method=lr", "epsilon=1", "tag=tried/example/shorter"))
+    words = ("method=lr", "epsilon=1", "method.grid.lam=[0.1]", "tag=tried/example/shorter")
+    run_all(results, 3, words)
     claim = Claim(
         "example", "A|B", "Fig. 0", lambda runs: below(runs, "low_rank", "lr", "stl", [1])
     )
     (row,) = check_all(results, [claim]).itertuples()
-    assert row.settings.endswith("4 replicates")
+    assert row.settings == "smoke, 4 replicates"
     assert row.tried.startswith("shorter: ")
+    (tried,) = Runs(runs(results), results).tried("example")
+    claim.check(tried[1])
+    assert tried[1].settings == "smoke but for lam, 3 replicates"
     text = as_markdown(check_all(results, [claim]))
     assert "| A\\|B | Fig. 0 |" in text
     assert "## What else was tried" in text

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import MPMTL_RUN, ROOT, TABLES, TINY, mpmtl_run
+from conftest import MPMTL_RUN, ROOT, TABLES, TINY, make_run, mpmtl_run
 from hydra import compose, initialize_config_dir
 
 from mpmtl.experiments.config import build, register_schema
@@ -85,21 +85,25 @@ BAD = {
     "delta=nan": "delta = nan must be auto or a number in [0, 1)",
     "delta=small": "delta = small must be auto or a number in [0, 1)",
     "privacy=gaussian delta=0": "delta = 0: the Gaussian mechanism needs delta in (0, 1)",
-    "privacy=laplace": "shows the whole covariance: use privacy=wishart or two_sided_wishart",
+    "privacy=laplace": "releases the whole covariance: use wishart or two_sided_wishart",
     "privacy.shift=-1": "privacy.shift = -1 must be finite and at least 0",
     "privacy.accounting=exact": "privacy.accounting = exact: use bound or optimal",
     "experiment=privacy_audit": "experiment=privacy_audit is for mpmtl-audit",
-    "tuning.K=0": "tuning.K = 0 must be finite and above 0",
-    "tuning.K=[1,-2]": "tuning.K = -2 must be finite and above 0",
-    "tuning.n_rounds=0": "tuning.n_rounds = 0 must be a whole number of at least 1",
-    "tuning.n_rounds=2.5": "tuning.n_rounds = 2.5 must be a whole number of at least 1",
-    "tuning.lam=nan": "tuning.lam = nan must be finite and at least 0",
-    "tuning.lam=[]": "tuning.lam is empty",
+    "method.grid.K=0": "method.grid.K = 0 must be finite and above 0",
+    "method.grid.K=[1,-2]": "method.grid.K = -2 must be finite and above 0",
+    "method.grid.n_rounds=0": "method.grid.n_rounds = 0 must be a whole number of at least 1",
+    "method.grid.n_rounds=2.5": "method.grid.n_rounds = 2.5 must be a whole number of at least 1",
+    "method.grid.lam=nan": "method.grid.lam = nan must be finite and at least 0",
+    "method.grid.lam=[]": "method.grid.lam is empty",
     "tag=../elsewhere": "tag = ../elsewhere: use letters, digits, - and /",
     "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of the largest task",
     "tuning.folds=1": "tuning.folds = 1: use at least 2",
-    "tuning.accelerated=maybe": "tuning.accelerated = maybe must be true or false",
+    "method.grid.accelerated=maybe": "method.grid.accelerated = maybe must be true or false",
     "method=lrr": "unknown method 'lrr': did you mean lr",
+    "method=lrr/gaussian": "unknown method 'lrr': did you mean lr",
+    "method=lr/gausian": "unknown privacy 'gausian': did you mean gaussian?",
+    "method=lr/laplace": "shows the whole covariance: use privacy=wishart or two_sided_wishart",
+    "grids.lr.lamb=1": "method.grid.lamb: lr has no such setting; it has lam, ",
     "dataset=schol": "unknown dataset 'schol': did you mean school?",
     "privacy=gausian": "unknown privacy 'gausian': did you mean gaussian?",
     "experiment=model_leak": "unknown experiment 'model_leak': did you mean model_leakage?",
@@ -284,7 +288,7 @@ def test_a_failing_job_does_not_stop_the_sweep(tmp_path):
     assert (tmp_path / "results/smoke/low_rank/lr/wishart/eps-1/replicates.csv").exists()
 
 
-def test_an_unknown_name_in_a_sweep_is_found_before_anything_runs(tmp_path):
+def test_an_unknown_name_in_a_sweep_is_refused_before_anything_runs(tmp_path):
     done = mpmtl_run("-m", "method=lr,gss", *TINY, cwd=tmp_path)
     assert done.returncode == 2
     assert "unknown method 'gss': did you mean gs?" in done.stderr
@@ -297,6 +301,23 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
     assert done.stdout.count("wishart-support: ") == 1
     assert done.stdout.count("the same run as above") == 2
     assert {p.parent.parent.name for p in tmp_path.rglob("replicates.csv")} == {"none", "wishart"}
+
+
+def test_pairs_of_a_method_and_a_mechanism_are_choices_of_a_sweep(tmp_path):
+    done = mpmtl_run("-m", "method=lr/wishart,lr/gaussian,gs/laplace,fl", *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = [line.split()[1:3] for line in done.stdout.splitlines()[-4:]]
+    assert table == [["lr", "wishart"], ["lr", "gaussian"], ["gs", "laplace"], ["fl", "gaussian"]]
+    again = mpmtl_run("method=lr", "privacy=gaussian", *TINY, cwd=tmp_path)  # the same run
+    assert "all 2 replicates already done" in again.stdout, again.stderr
+
+
+def test_a_pair_has_the_settings_of_its_two_names():
+    for pair in ("lr/gaussian", "fl_local/two_sided_wishart", "dp_aggr/output_perturbation"):
+        method, privacy = pair.split("/")
+        one, two = make_run(f"method={pair}"), make_run(f"method={method}", f"privacy={privacy}")
+        assert (one.settings, one.folder) == (two.settings, two.folder)
+        assert (one.method.name, one.mechanism.name) == (method, privacy)
 
 
 def test_a_sweep_over_other_settings_does_not_mix_them(tmp_path):
@@ -333,7 +354,7 @@ def test_every_experiment_composes_and_builds():
                 methods = cfg.hydra.sweeper.params.get("method", "lr").split(",")
                 for method in methods:
                     cfg = compose("config", [*overrides, f"method={method}"])
-                    assert build(cfg).method.name == method
+                    assert build(cfg).method.name == method.split("/")[0]
 
 
 def test_model_leakage_experiment(tmp_path):

@@ -217,8 +217,8 @@ def test_split_is_a_partition_of_each_task(fraction, seed, binary):
         if binary:  # each class keeps its share
             for label in (-1, 1):
                 total = (data.y[i] == label).sum()
-                kept = (train.y[i] == label).sum()
-                assert abs(kept - fraction * total) <= 1
+                n_train = (train.y[i] == label).sum()
+                assert abs(n_train - fraction * total) <= 1
 
 
 @given(n_folds=st.integers(2, 6), seed=st.integers(0, 10**6), binary=st.booleans())

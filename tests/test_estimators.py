@@ -94,7 +94,7 @@ def test_learners_refuse_what_cannot_work(rng):
             (SingleTaskLearner(-1.0), "lam = -1.0"),
             (SingleTaskLearner(1.0, penalty="elastic"), "use l2 or l1"),
             (MultiTaskLearner(1.0, penalty="nuclear"), "unknown penalty 'nuclear'"),
-            (PrivateMultiTaskLearner(mechanism=Laplace()), "shows the whole covariance"),
+            (PrivateMultiTaskLearner(mechanism=Laplace()), "releases the whole covariance"),
             (PrivateMultiTaskLearner(mechanism=Gaussian(), delta=0.0), "needs delta in"),
             (PrivateMultiTaskLearner(epsilon=0.0), "epsilon = 0.0"),
             (PrivateMultiTaskLearner(K=0.0), "K = 0.0 must be above 0"),

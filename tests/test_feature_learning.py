@@ -66,13 +66,13 @@ def test_spikes_are_shrunk_as_in_a_spiked_wigner_matrix():
 
 def test_a_shrunk_spike_is_what_the_eigenvector_keeps(rng):
     d, theta = 300, 40.0
-    noise, kept = noise_spectrum(Gaussian(), d), []
+    noise, pairs = noise_spectrum(Gaussian(), d), []
     for _ in range(5):
         u = rng.standard_normal(d)
         u /= np.linalg.norm(u)
         x, U = np.linalg.eigh(theta * np.outer(u, u) + Gaussian().draw(rng, d, "full"))
-        kept.append((spike(x[-1:], noise)[0], theta * (u @ U[:, -1]) ** 2))
-    estimate, truth = np.mean(kept, axis=0)
+        pairs.append((spike(x[-1:], noise)[0], theta * (u @ U[:, -1]) ** 2))
+    estimate, truth = np.mean(pairs, axis=0)
     assert estimate == pytest.approx(truth, rel=0.05)
 
 
@@ -91,9 +91,9 @@ def test_every_prior_is_positive_definite_with_trace_d(rng):
     for scale in (0.0, 1.0, 100.0):
         noise = noise_spectrum(Gaussian(), d).scaled(scale)
         S = m * np.eye(d) / d + scale * Gaussian().draw(rng, d, "full")
-        found = priors(S, rng.standard_normal(d) * m, noise, scale, m)
-        assert len({p.name for p in found}) == len(found) == 12
-        for p in found:
+        candidates = priors(S, rng.standard_normal(d) * m, noise, scale, m)
+        assert len({p.name for p in candidates}) == len(candidates) == 12
+        for p in candidates:
             assert np.trace(p.C) == pytest.approx(d)
             assert np.linalg.eigvalsh(p.C)[0] > 0
 
@@ -291,7 +291,9 @@ def test_many_votes_for_one_prior_choose_it(rng):
 def test_statements_add_up(rng, mechanism):
     datafit = datafit_for(ragged_data(rng))
     budget = Budget(mechanism, 2.0, 1e-3)
-    stated = {t: FeatureLearning("fl", t, rounds=2).state(None, budget, datafit) for t in TUNINGS}
+    stated = {
+        t: FeatureLearning("fl", t, rounds=2).statement(None, budget, datafit) for t in TUNINGS
+    }
     assert "tuning-not-charged" in stated["shared"].caveats
     for tuning in ("local", "votes"):
         assert "tuning-not-charged" not in stated[tuning].caveats
@@ -396,12 +398,12 @@ def test_binary_data_from_python_and_the_range_of_settings(rng):
         {"rounds": "many"},
         {"vote_share": 0.0},
     ):
-        with pytest.raises(InputError, match=f"method.{next(iter(bad))} = "):
+        with pytest.raises(InputError, match=f"{next(iter(bad))} = "):
             FeatureLearning("fl", **bad)
 
 
 def test_bad_settings_are_one_line():
-    with pytest.raises(InputError, match="method.tuning = all: use shared, local or votes"):
+    with pytest.raises(InputError, match="method.tuning = all: use shared or local or votes"):
         make_run("method=fl", "method.tuning=all", *TINY)
-    with pytest.raises(InputError, match="privacy=laplace does not fit"):
+    with pytest.raises(InputError, match="mechanism laplace does not fit"):
         make_run("method=fl", "privacy=laplace")

@@ -11,13 +11,13 @@ import pytest
 from conftest import ROOT, make_run, mpmtl_run, run_all
 
 from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import accuracy, read_table
+from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
+from mpmtl.paper.catalogue import KINDS, make
 from mpmtl.paper.figures import (
     matrices,
     privacy_accuracy,
 )
-from mpmtl.paper.figures.catalogue import KINDS, make
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_figure_of_chosen_methods_and_mechanisms(results):
 
 
 def test_stl_belongs_to_the_same_replicates(results):
-    rows = accuracy(results)
+    rows = accuracy(runs(results))
     stl = rows.groupby("replicate").stl.nunique()
     assert (stl == 1).all()
     assert len(stl) == 3
@@ -71,25 +71,25 @@ def test_pictures_show_the_models_of_the_run_they_are_beside(tmp_path):
         run = make_run(*words, "save_models=true", f"results_dir={tmp_path}")
         execute(run, io.StringIO())
     table = matrices.collect_relations(tmp_path)
-    shown = table[table.panel == "true: models"].loc[:, "1":"12"].to_numpy()
+    drawn = table[table.panel == "true: models"].loc[:, "1":"12"].to_numpy()
     W = run.dataset.truth(5, 0)[0]
-    assert shown.shape == (4, 12)
+    assert drawn.shape == (4, 12)
     unit = (W / np.linalg.norm(W, axis=1)[:, None]).T
-    np.testing.assert_allclose(shown, unit, rtol=0, atol=0.5001e-4)
+    np.testing.assert_allclose(drawn, unit, rtol=0, atol=0.5001e-4)
 
 
 def test_what_is_not_there_is_one_line(results, tmp_path):
     with pytest.raises(ResultsError, match="no run of school below .*: there is low_rank"):
         privacy_accuracy.collect(results, "school")
     with pytest.raises(ResultsError, match="no finished run below"):
-        accuracy(tmp_path)
+        runs(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ResultsError, match="is damaged"):
-        accuracy(tmp_path)
+        runs(tmp_path)
     for other in ("[]", '{"name": "another program", "settings": {}}'):
         (tmp_path / "manifest.json").write_text(other)
         with pytest.raises(ResultsError, match="is not the manifest of a run"):
-            accuracy(tmp_path)
+            runs(tmp_path)
 
 
 def test_the_script_says_what_it_wrote_and_what_is_wrong(results, tmp_path):
@@ -102,9 +102,9 @@ def test_the_script_says_what_it_wrote_and_what_is_wrong(results, tmp_path):
     assert done.stderr.startswith("error: no run of other")
 
 
-def python(script, *words):
+def python(script, *words, cwd=None):
     command = [sys.executable, ROOT / "scripts" / script, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -116,20 +116,25 @@ def everything(results):
         for form in ("convex", "strong"):
             jobs.append((f"experiment=budget_allocation_{form}", f"method={method}"))
         for m in (6, 12):
-            jobs.append((f"method={method}", "epsilon=0.1", f"tag='task_number/m={m}'"))
+            words = (f"dataset.used={m}", f"tag='task_number/{m}'")
+            jobs.append((f"method={method}", "epsilon=0.1", *words))
     jobs += [("experiment=task_relations", f"method={name}") for name in ("lr", "dp_mtrl")]
     jobs.append(("experiment=noise_to_signal",))
+    run_all(results, 2, *jobs)
+    rng = np.random.default_rng(0)
+    pupils = pd.DataFrame(rng.standard_normal((80, 3)), columns=["x", "z", "score"])
+    pupils.assign(school=np.repeat(list("abcd"), 20)).to_csv(results / "pupils.csv", index=False)
+    table = ("dataset=table", f"dataset.path={results}/pupils.csv", "dataset.task=school")
+    table += ("dataset.target=score", "epsilon=1", "scale=smoke", f"results_dir={results}")
     for share in (0.3, 0.5):
+        words = (*table, f"dataset.train_fraction={share}", f"tag=training_percentage/{share}")
         for method in ("lr", "dp_mtrl", "mtl_lr"):
-            jobs.append((f"method={method}", "epsilon=1", f"tag=training_percentage/{share}"))
-    quick = ("tuning.n_rounds=[5]", f"results_dir={results}")
-    for words in jobs:
-        execute(make_run(*words, *quick), io.StringIO())
+            execute(make_run(*words, f"method={method}", tiny=False), io.StringIO())
+    words = ("experiment=model_leakage", "scale=smoke", f"results_dir={results}")
     for eps in ("1e40", "0.1"):
-        words = ("experiment=model_leakage", f"epsilon={eps}", "scale=smoke", *quick[1:])
-        execute(make_run(*words, tiny=False), io.StringIO())
+        execute(make_run(*words, f"epsilon={eps}", tiny=False), io.StringIO())
     words = ("-m", "privacy=wishart,gaussian", "epsilon=0.1,1", "samples=400", "attack=support")
-    done = mpmtl_run(*words, *quick[1:], cwd=results, program="mpmtl-audit")
+    done = mpmtl_run(*words, f"results_dir={results}", cwd=results, program="mpmtl-audit")
     assert done.returncode == 0, done.stderr
     return results
 
@@ -142,7 +147,7 @@ CASES = [
     ("noise_to_signal", {}),
     ("privacy_accuracy", {"dataset": "low_rank"}),
     ("task_number", {}),
-    ("training_percentage", {"dataset": "low_rank"}),
+    ("training_percentage", {"dataset": "pupils"}),
     ("privacy_audit", {}),
     ("proved_tradeoff", {}),
 ]
@@ -155,12 +160,33 @@ def test_every_kind_of_figure_is_tested():
 @pytest.mark.parametrize(("name", "values"), CASES)
 def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name, values):
     """The CSV is the table and gives the same pixels."""
-    kept = []
-    make(name, everything, tmp_path / "a", kept.append, **values)
+    collected = []
+    make(name, everything, tmp_path / "a", collected.append, **values)
     saved = read_table(tmp_path / "a.csv")
-    pd.testing.assert_frame_equal(saved, kept[0], check_dtype=False, rtol=1e-14)
+    pd.testing.assert_frame_equal(saved, collected[0], check_dtype=False, rtol=1e-14)
     KINDS[name].draw(saved, tmp_path / "b")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def reference(everything, tmp_path_factory):
+    """The same as tables."""
+    folder = tmp_path_factory.mktemp("reference")
+    done = python("keep_reference.py", everything, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "results/reference"
+
+
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_a_reference_gives_the_same_figure(everything, reference, name, values):
+    collect = KINDS[name].collect
+    if name in ("model_leakage", "task_relations"):
+        with pytest.raises(ResultsError, match="has no models"):
+            collect(reference, **values)
+        return
+    pd.testing.assert_frame_equal(
+        collect(reference, **values), collect(everything, **values), check_exact=True
+    )
 
 
 def test_the_comparison_is_printed_from_runs_and_from_its_table(everything, tmp_path):

@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
-from mpmtl.metrics import auc, evaluate, heldout_error, nmse_per_task, nmse_pooled
+from mpmtl.metrics import METRICS, auc, evaluate, heldout_error, nmse_per_task, nmse_pooled
+
+
+def test_every_metric_of_a_run_says_in_which_direction_it_is_better(rng):
+    """Models that fit the test samples are better than models of zero, whatever the metric."""
+    for kind in ("regression", "binary"):
+        data = ragged_data(rng, kind=kind, low=20, high=30)
+        fitted = [np.linalg.lstsq(X, y, rcond=None)[0] for X, y in zip(data.X, data.y, strict=True)]
+        good, none = (evaluate(data, W) for W in (np.array(fitted), np.zeros((6, 4))))
+        for name in good.keys() & METRICS.keys():
+            assert METRICS[name].better(good[name], none[name])
+            assert METRICS[name].error(good[name]) < METRICS[name].error(none[name])
+        assert good.keys() - {"tasks_left_out"} <= METRICS.keys()
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=30))

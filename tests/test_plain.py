@@ -102,14 +102,15 @@ def proximal(run, data, average, W0, c, budget, rng, T):
     split = hasattr(c, "lam_local")
     penalty = c.penalty if isinstance(method, SingleTask) else method.penalty
     lam = c.lam2 if penalty == "squared_trace" else c.lam
-    shrink = 1e-3 if c.strongly_convex else 0.0
+    strongly = getattr(c, "strongly_convex", False)
+    shrink = 1e-3 if strongly else 0.0
     if penalty == "squared_trace":
         shrink = c.lam1
     L = lipschitz(data, average) * (2 if split else 1)
     eta = 1 / (L + shrink)
     P = W0 if method.private else np.zeros_like(W0)
     Q = np.zeros_like(P)
-    K = c.K or np.inf
+    K = getattr(c, "K", None) or np.inf
     P_before, Q_before = clipped(P, K), Q
     for t in range(1, c.n_rounds + 1):
         P_tilde = clipped(P, K)
@@ -130,8 +131,8 @@ def proximal(run, data, average, W0, c, budget, rng, T):
             P_hat = prox(P_tilde, penalty, eta * lam)
         Q_hat = prox(Q, method.local, eta * c.lam_local) if split else Q
         root = np.sqrt(shrink * eta)
-        beta = (1 - root) / (1 + root) if c.strongly_convex else (t - 1) / (t + 2)
-        beta = beta if c.accelerated else 0.0
+        beta = (1 - root) / (1 + root) if strongly else (t - 1) / (t + 2)
+        beta = beta if getattr(c, "accelerated", True) else 0.0
         Z_P, Z_Q = P_hat + beta * (P_hat - P_before), Q_hat + beta * (Q_hat - Q_before)
         step = eta * (gradient(data, average, Z_P + Z_Q) + shrink * (Z_P + Z_Q))
         P, Q = Z_P - step, Z_Q - step if split else Q

@@ -84,7 +84,7 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
     for code, text in manifest["privacy"]["caveats"].items():
         assert said.count(text) == 1, code
     for words in (
-        "tuning smoke, 3 replicates",
+        "grid smoke, 3 replicates",
         "lr wishart 1 claimed (1, ",
         "fl gaussian 1 proved none (1, ",
         "mtl_lr none - none none none",
@@ -100,13 +100,14 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
 
 
 def test_what_comes_from_files_is_text(results, tmp_path):
-    place = tmp_path / "d<i>/m/none/eps-inf"
-    place.mkdir(parents=True)
+    folder = tmp_path / "d<i>/m/none/eps-inf"
+    folder.mkdir(parents=True)
     manifest = json.loads((results / "low_rank/mtl_lr/none/eps-inf/manifest.json").read_text())
     evil = "<script>alert(2)</script>"
-    manifest["code"] = manifest["settings"]["tuning"]["name"] = manifest["status"] = evil
+    manifest["code"] = manifest["grid"] = manifest["status"] = evil
+    manifest["dataset"], manifest["method"] = "d<i>", "m"
     manifest["privacy"]["caveats"] = {evil: evil}
-    (place / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     (tmp_path / "claims.csv").write_text(f"id,verdict\n1,{evil}\n")
     (tmp_path / "utility_bounds.csv").write_text(f"{evil},b\n1,{evil}\n")
     checked = Checked(page(tmp_path))
@@ -116,15 +117,15 @@ def test_what_comes_from_files_is_text(results, tmp_path):
 
 
 def test_without_a_picture_it_is_drawn_from_its_table(results, tmp_path):
-    place = tmp_path / "figures/privacy_accuracy_low_rank.csv"
-    place.parent.mkdir()
-    place.write_bytes((results / "figures" / place.name).read_bytes())
+    folder = tmp_path / "figures/privacy_accuracy_low_rank.csv"
+    folder.parent.mkdir()
+    folder.write_bytes((results / "figures" / folder.name).read_bytes())
     assert Checked(page(tmp_path)).tags.count("img") == 1
 
 
 def test_an_empty_folder_is_one_line(tmp_path):
-    for place in (tmp_path, tmp_path / "none"):
-        script = [sys.executable, ROOT / "scripts/report.py", place]
+    for folder in (tmp_path, tmp_path / "none"):
+        script = [sys.executable, ROOT / "scripts/report.py", folder]
         done = subprocess.run(script, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.startswith("error: nothing to report in")

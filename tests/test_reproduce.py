@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 from conftest import ROOT, mpmtl_run
 
+from mpmtl.experiments.config import build
+from mpmtl.experiments.forecast import finished
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import RunFolder
-from mpmtl.paper.figures.catalogue import KINDS
-from mpmtl.paper.reproduce import FIGURES, Figure, finished, jobs, plan, reproduce
+from mpmtl.experiments.sweep import jobs
+from mpmtl.paper.catalogue import FIGURES, KINDS, Figure
+from mpmtl.paper.reproduce import jobs_of, plan, reproduce
 
 EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
 
@@ -31,29 +34,41 @@ def test_every_figure_has_its_experiment_and_its_script():
 
 
 def test_jobs_are_the_sweep_with_repeated_runs_once():
-    runs = jobs(named("privacy_accuracy_low_rank"), "laptop")
+    runs = jobs_of(named("privacy_accuracy_low_rank"), "laptop")
     assert len(runs) == 2 + 4 * 5  # stl and mtl do not depend on epsilon
     assert {run.method.name for run in runs} == {"stl", "mtl", "lr", "gs", "dp_mtrl", "dp_aggr"}
-    assert len({run.folder for run in jobs(named("task_number"), "smoke")}) == 15
+    assert len({run.folder for run in jobs_of(named("task_number"), "smoke")}) == 15
+
+
+def test_a_list_in_brackets_is_one_value_and_a_word_replaces_the_experiments_choices():
+    words = ["experiment=task_number", "scale=smoke", "dataset.used=20", "method=lr/gaussian,lr"]
+    runs = jobs("config", build, [*words, "method.grid.lam=[0.1,1],0.5", "epsilon=1"])
+    assert len(runs) == 4
+    assert {(run.dataset.used, run.mechanism.name) for run in runs} == {
+        (20, "gaussian"),
+        (20, "wishart"),
+    }
+    assert {run.method.grid["lam"] for run in runs} == {(0.1, 1), (0.5,)}
 
 
 def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
     for figure in FIGURES:
         if figure.kind == "privacy_accuracy":
-            methods, runs = figure.values["methods"], jobs(figure, "smoke")
+            methods, runs = figure.values["methods"], jobs_of(figure, "smoke")
             assert {run.dataset.name for run in runs} == {figure.values["dataset"]}
             names = {(r.method.name, f"{r.method.name}/{r.mechanism.name}") for r in runs}
             assert sorted(methods) == sorted(a if a in methods else b for a, b in names)
 
 
 def test_a_scale_may_have_thinner_sweeps():
-    runs = jobs(named("training_percentage_lsoa2"), "laptop")
+    runs = jobs_of(named("training_percentage_lsoa2"), "laptop")
     assert len(runs) == 4 * (2 + 4 * 2)  # shares x (methods without noise + private x budgets)
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
-    assert {run.tuning.n_rounds for run in runs} == {(1, 10)}
-    assert {run.n_replicates for run in jobs(named("training_percentage_lsoa2"), "paper")} == {100}
-    audits = jobs(named("privacy_audit"), "smoke")
+    assert {run.tuning.density for run in runs} == {"coarse"}
+    paper = jobs_of(named("training_percentage_lsoa2"), "paper")
+    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(100, "paper")}
+    audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
         (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")
     }
@@ -69,7 +84,7 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     assert seconds > 0
     done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [finished(run) for run in jobs(EXAMPLE, "smoke")] == [2, 2]
+    assert [finished(run) for run in jobs_of(EXAMPLE, "smoke")] == [2, 2]
     out = io.StringIO()
     plan("smoke", [EXAMPLE], out)
     assert "0 of 4       done" in out.getvalue()
@@ -125,39 +140,17 @@ def test_a_stop_keeps_the_times_of_the_figures_before_it(tmp_path, monkeypatch):
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
 
 
-def test_a_failure_is_told_and_the_next_figure_is_made(tmp_path, monkeypatch, capsys):
+def test_a_failure_is_reported_and_the_next_figure_is_made(tmp_path, monkeypatch, capsys):
     """A folder that another run has, and a fault of the program."""
     monkeypatch.chdir(tmp_path)
     other = named("noise_to_signal")
-    (run,) = jobs(other, "smoke")
+    (run,) = jobs_of(other, "smoke")
     with RunFolder(Path(run.results_dir) / run.folder, run.settings):
         assert reproduce("smoke", [other, EXAMPLE]) == 1
-    shown = capsys.readouterr()
-    assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in shown.err
-    assert "model_leakage.png" in shown.out
+    printed = capsys.readouterr()
+    assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in printed.err
+    assert "model_leakage.png" in printed.out
     monkeypatch.setattr("mpmtl.paper.reproduce.execute", lambda run, **options: 1 / 0)
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
-
-
-def test_a_reference_is_not_made_from_itself(tmp_path):
-    """What would be deleted before it is copied is refused, and nothing is lost."""
-    source = tmp_path / "results/laptop"
-    (source / "figures").mkdir(parents=True)
-    (source / "figures/a.csv").write_text("x\n1\n")
-    (source / "journal.jsonl").write_text("{}")
-
-    def keep(folder):
-        run = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
-        return subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert keep("results/laptop").returncode == 0
-    kept = tmp_path / "results/reference"
-    assert [p.name for p in kept.rglob("*") if p.is_file()] == ["a.csv"]
-    for folder in ("results/reference", "results", ".", "results/reference/figures", "nothing"):
-        done = keep(folder)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
-        assert (kept / "figures/a.csv").read_text() == "x\n1\n"

@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
-from tqdm import tqdm
 
 from mpmtl.auditing.bounds import Trial, search
 from mpmtl.auditing.subjects import Inputs, neighbours, subjects_of
@@ -180,7 +180,7 @@ def audit(
     data=None,
     d=5,
     m=10,
-    progress=False,
+    progress=None,
     **settings,
 ):
     """Lower bounds on the delta that a mechanism or a private method really has.
@@ -198,8 +198,8 @@ def audit(
         The other tasks; default m - 1 low-rank tasks with d features.
     d, m : int
         Features and tasks.
-    progress : bool
-        Write a progress bar.
+    progress : callable, optional
+        ``progress(count, total)`` is called when another `count` of `total` samples are drawn.
     **settings
         ``n_rounds=1``, ``lam=0.01``, ``density="corrected"``, ``samples=None``,
         ``confidence=0.99``, ``attack="all"``, ``seed=0``; see `AuditSettings`.
@@ -286,7 +286,7 @@ def candidate_of(method, inputs, n_rounds, lam):
     return candidate
 
 
-def run_audit(subjects, statement, settings, progress=False, profile=True):
+def run_audit(subjects, statement, settings, progress=None, profile=True):
     """Audit subjects that share their guarantees.
 
     Parameters
@@ -294,8 +294,8 @@ def run_audit(subjects, statement, settings, progress=False, profile=True):
     subjects : list of Subject
     statement : PrivacyStatement or None
     settings : AuditSettings
-    progress : bool
-        Write a progress bar.
+    progress : callable, optional
+        ``progress(count, total)`` is called when another `count` of `total` samples are drawn.
     profile : bool
         Measure delta over epsilon besides.
 
@@ -306,15 +306,12 @@ def run_audit(subjects, statement, settings, progress=False, profile=True):
     subjects, trials = attackable(subjects, settings), {}
     counts = [settings.samples_of(subject) for subject in subjects]
     total = sum(2 * n * len(s.pairs) for s, n in zip(subjects, counts, strict=True))
-    with tqdm(
-        total=total, unit="release", unit_scale=True, disable=None if progress else True
-    ) as bar:
-        for subject, n in zip(subjects, counts, strict=True):
-            bar.set_description(subject.name)
-            for pair in subject.pairs:
-                own = _trials(subject, pair, n, settings, bar)
-                for guarantee in subject.guarantees:
-                    trials.setdefault(guarantee, []).extend(own)
+    drawn = partial(progress, total=total) if progress else lambda count: None
+    for subject, n in zip(subjects, counts, strict=True):
+        for pair in subject.pairs:
+            own = _trials(subject, pair, n, settings, drawn)
+            for guarantee in subject.guarantees:
+                trials.setdefault(guarantee, []).extend(own)
     guarantees = {name: g for s in subjects for name, g in s.guarantees.items()}
     verdicts, rows, ranked = {}, [], {}
     for name, g in guarantees.items():
@@ -345,7 +342,7 @@ def sample_counts(subjects, settings):
     return [(s.name, len(s.pairs), settings.samples_of(s)) for s in attackable(subjects, settings)]
 
 
-def _trials(subject, pair, n, settings, bar):
+def _trials(subject, pair, n, settings, drawn):
     """Trials of all attacks on a pair, in both directions."""
     models, wanted = subject.pairs[pair], settings.scores
     chunk = max(1, CHUNK // subject.outcome_size)
@@ -359,7 +356,7 @@ def _trials(subject, pair, n, settings, bar):
             for side, w in enumerate(models):
                 rng = stream(settings.seed, "audit", subject.name, pair, side, half, number)
                 observed.append(subject.observe(w, rng, count))
-                bar.update(count)
+                drawn(count)
             fresh = 0  # observations that taught a statistic do not choose its threshold
             if fitted is None and wanted & set(ATTACKS["fitted"]):
                 fresh = min(MOST_FITTED, (count + 2) // 3)

@@ -369,7 +369,7 @@ class Table(RealData):
         if not numeric:
             require(
                 name not in self.ranges,
-                f"ranges.{name} = {self.ranges[name]}: the column is not numeric, for example "
+                f"ranges.{name} = {self.ranges.get(name)}: the column is not numeric, for example "
                 f"{values.dropna().iloc[0] if values.notna().any() else 'empty'!r}",
             )
             levels = tuple(sorted(_words(values).dropna().unique()))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from mpmtl.auditing.audit import (
     AuditSettings,
     default_method,
@@ -18,7 +20,6 @@ from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, re
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
 from mpmtl.methods import Budget
-from mpmtl.paper.figures.privacy_audit import draw_profile
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
 #: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.
@@ -99,8 +100,9 @@ def build_audit(cfg):
     require(settings["seed"] >= 0, f"seed = {settings['seed']} must be at least 0")
     if settings["samples"] == "auto":
         settings["samples"] = None
-    recorded |= {"delta": settings["delta"]}
-    for key in EXECUTION_KEYS:
+    settings.pop("tuning")
+    recorded |= {"delta": settings["delta"], "d": getattr(dataset, "d", None), "m": m}
+    for key in (*EXECUTION_KEYS, "tuning"):
         recorded.pop(key)
     return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
 
@@ -118,32 +120,46 @@ def execute_audit(run, out=None, explained=(), wait=False):
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
         if 0 in folder.records:
             print(f"{run.label}: already done with these settings", file=out)
-            found = folder.records[0]["audit"]
         else:
-            data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
-            settings = AuditSettings(
-                run.rounds,
-                run.lam,
-                run.density,
-                run.samples,
-                run.confidence,
-                run.attack,
-                run.seed,
-            )
-            budget = Budget(run.mechanism, run.epsilon, run.delta)
-            subjects, statement = subjects_for(budget, run.method, data, settings)
-            counts = sample_counts(subjects, settings)
-            print(plan_line(run, counts), file=out, flush=True)
-            found = run_audit(subjects, statement, settings, progress=True).as_dict()
-            folder.append({"replicate": 0, "audit": found})
+            folder.append({"replicate": 0, "audit": _measure(run, out)})
+        measured = folder.records[0]["audit"]
         folder.write_manifest(
-            "complete", privacy=found["privacy"], verdicts=found["verdicts"], seed=run.seed
+            "complete",
+            tag="audit",
+            dataset=run.dataset.name,
+            method=run.method.name,
+            mechanism=run.mechanism.name,
+            privacy=measured["privacy"],
+            verdicts=measured["verdicts"],
+            seed=run.seed,
         )
-        folder.write_table("bounds", found["rows"])
-        with folder.explained():
-            draw_profile(found, f"{run.label}", path / "profile")
-        print(card(run, found, path, explained), file=out, flush=True)
-    return summary_row(run, found)
+        folder.write_table("bounds", measured["rows"])
+        folder.write_table("profile", measured["profile"])
+        print(card(run, measured, path, explained), file=out, flush=True)
+    return summary_row(run, measured)
+
+
+def prepared_audit(run):
+    """What `run_audit` takes: subjects, privacy statement and settings of an audit."""
+    data, _ = run.dataset.draw(run.data_dir, run.seed, 0)
+    settings = AuditSettings(
+        run.rounds, run.lam, run.density, run.samples, run.confidence, run.attack, run.seed
+    )
+    budget = Budget(run.mechanism, run.epsilon, run.delta)
+    return *subjects_for(budget, run.method, data, settings), settings
+
+
+def _measure(run, out):
+    """`Audit.as_dict()` of an audit, with its plan and a progress bar."""
+    subjects, statement, settings = prepared_audit(run)
+    print(plan_line(run, sample_counts(subjects, settings)), file=out, flush=True)
+    with tqdm(desc=run.label, unit="release", unit_scale=True, disable=None) as bar:
+
+        def progress(count, total):
+            bar.total = total
+            bar.update(count)
+
+        return run_audit(subjects, statement, settings, progress).as_dict()
 
 
 def plan_line(run, counts):
@@ -160,14 +176,14 @@ def _measured(verdict):
     )
 
 
-def card(run, found, path, explained=()):
+def card(run, measured, path, explained=()):
     """Claimed, proved, measured lower bound and verdict of each guarantee; caveats; files."""
-    statement = found["privacy"]
+    statement = measured["privacy"]
     lines = []
-    if any(name != "instance" for name in found["verdicts"]):
+    if any(name != "instance" for name in measured["verdicts"]):
         lines.append(("unit", f"a {statement['unit']}; neighbours {statement['relation']}"))
     for name in ("claimed", "proved", "instance"):
-        verdict = found["verdicts"].get(name)
+        verdict = measured["verdicts"].get(name)
         if verdict is None:
             if name != "instance":
                 lines.append((name, "nothing"))
@@ -179,26 +195,26 @@ def card(run, found, path, explained=()):
             ("verdict", f"{verdict['verdict']} (the {name} guarantee)"),
         ]
     best = {}
-    for row in found["rows"]:
-        if row["guarantee"] == found["rows"][0]["guarantee"]:
+    for row in measured["rows"]:
+        if row["guarantee"] == measured["rows"][0]["guarantee"]:
             best[row["attack"]] = max(best.get(row["attack"], 0.0), row["delta_bound"])
     words = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in sorted(best.items())]
     lines.append(("attacks", f"largest bound of each, one at a time: {', '.join(words)}"))
     lines += [("note", note) for note in statement["notes"]]
-    counts = " or ".join(str(n) for n in sorted({row["n"] for row in found["rows"]}))
+    counts = " or ".join(str(n) for n in sorted({row["n"] for row in measured["rows"]}))
     lines.append(
         (
             "confidence",
-            f"{found['confidence']:g} for each verdict; {counts} samples of each input choose the "
-            f"attack, as many others give the bound; seed {found['seed']}. Not refuted is no "
-            "proof: another attack may do better",
+            f"{measured['confidence']:g} for each verdict; {counts} samples of each input choose "
+            "the attack, as many others give the bound; seed "
+            f"{measured['seed']}. Not refuted is no proof: another attack may do better",
         )
     )
     lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
     return card_text(f"audit of {run.label}, eps = {run.epsilon:g}", lines)
 
 
-def summary_row(run, found):
+def summary_row(run, measured):
     """One line of the table that ends a sweep."""
     row = {
         "dataset": run.dataset.name,
@@ -208,12 +224,12 @@ def summary_row(run, found):
         "eps": f"{run.epsilon:g}",
     }
     for name in ("claimed", "proved", "instance"):
-        verdict = found["verdicts"].get(name)
+        verdict = measured["verdicts"].get(name)
         if name == "instance" and verdict is None:
             continue
         row[name] = pair_words(verdict)
         row[f"verdict on {name}"] = "-"
         if verdict:
             row[f"verdict on {name}"] = f"{verdict['verdict']} (>= {verdict['measured']:.3g})"
-    row["caveats"] = found["privacy"]["caveats"]
+    row["caveats"] = measured["privacy"]["caveats"]
     return row

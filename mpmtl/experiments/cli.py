@@ -21,7 +21,6 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mpmtl.errors import InputError, ResultsError
 from mpmtl.experiments.config import (
     AuditSchema,
     Schema,
@@ -32,15 +31,7 @@ from mpmtl.experiments.config import (
 )
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
-from mpmtl.experiments.terminal import sweep_table
-
-PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def conf_dir():
-    """The configs: inside the package of a wheel, beside it in a checkout."""
-    inside = PACKAGE / "conf"
-    return inside if inside.is_dir() else PACKAGE.parent / "conf"
+from mpmtl.experiments.sweep import attempt, conf_dir, report
 
 
 def _known_keys(schema):
@@ -59,9 +50,11 @@ def _known_keys(schema):
 
 def explain(error, schema):
     """One line for a config that cannot be composed."""
-    if isinstance(error, MissingConfigException) and error.options:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return unknown_choice(group, name, error.options)
+    if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        folders = re.findall(r"path=file://(.+)", str(error))  # Hydra lists none for half of a pair
+        there = [path.stem for folder in folders for path in Path(folder, group).glob("*.yaml")]
+        return unknown_choice(group, name, error.options or there)
     text = one_line(error)
     if error.__cause__ is not None:
         text = f"{text}: {one_line(error.__cause__)}"
@@ -101,16 +94,7 @@ class SweepReport(Callback):
         paths = Path(config.hydra.sweep.dir).glob("job-*.json")
         jobs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         jobs.sort(key=lambda job: job["number"])
-        rows = {job["folder"]: job["row"] for job in jobs if "row" in job}
-        if rows:
-            print(f"\n{sweep_table(list(rows.values()))}")
-        failed = [job for job in jobs if "error" in job]
-        if failed:
-            print(
-                f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr
-            )
-            for job in failed:
-                print(f"  {job['name']}: {job['error']}", file=sys.stderr)
+        if report(jobs):
             sys.exit(1)
 
 
@@ -123,40 +107,27 @@ def command(config_name, schema, build, execute, stopped):
         Primary config.
     schema : type
         Its top-level keys.
-    build : callable
-        ``build(cfg)`` gives a job with `label`, `results_dir`, `folder` and `settings`.
-    execute : callable
-        ``execute(job, explained=codes, wait=bool)`` carries it out and returns a row of the sweep's
-        table; `wait` for another process that has the job's folder.
+    build, execute : callable
+        ``build(cfg)`` gives a job and ``execute(job, ..., wait=bool)`` carries it out, see
+        `sweep.attempt`; `wait` for another process that has the job's folder.
     stopped : str
         What to say after Ctrl-C.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
-    process, started, failures, done = os.getpid(), [], [], {}
+    process, outcomes, done = os.getpid(), [], {}
 
     def job(cfg):
-        hydra_cfg = HydraConfig.get()
-        outcome = {"name": " ".join(hydra_cfg.overrides.task)}
-        started.append(outcome)
-        try:
-            run = build(cfg)
-            same = run.results_dir, run.folder, json.dumps(run.settings, sort_keys=True)
-            if same in done:  # epsilon does not matter to a method that is not private
-                print(f"{run.label}: the same run as above")
-            else:
-                explained = {code for row in done.values() for code in row["caveats"]}
-                elsewhere = os.getpid() != process  # jobs beside this one may share a folder
-                done[same] = execute(run, explained=explained, wait=elsewhere)
-            outcome |= {"row": done[same], "folder": run.folder}
-        except (InputError, ResultsError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            outcome["error"] = str(error)
-            failures.append(outcome)
-        if hydra_cfg.mode == RunMode.MULTIRUN:
-            outcome["number"] = hydra_cfg.job.num
-            path = Path(hydra_cfg.sweep.dir) / f"job-{hydra_cfg.job.num}.json"
-            write_atomic(path, json.dumps(outcome))
+        task, number = HydraConfig.get(), len(outcomes)
+        name = " ".join(task.overrides.task)
+        outcomes.append({"name": name})
+        elsewhere = os.getpid() != process  # jobs beside this one may share a folder
+        outcome = attempt(name, lambda: build(cfg), execute, done, wait=elsewhere)
+        outcomes[number] = outcome
+        if task.mode == RunMode.MULTIRUN:
+            path = Path(task.sweep.dir) / f"job-{task.job.num}.json"
+            write_atomic(path, json.dumps({**outcome, "number": task.job.num}))
+        return outcome
 
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
@@ -168,22 +139,22 @@ def command(config_name, schema, build, execute, stopped):
         if type(error).__module__.startswith("submitit"):
             print(
                 f"error: a job sent elsewhere died ({one_line(error)}); finished replicates are "
-                "kept; the same command goes on from there",
+                "saved; the same command goes on from there",
                 file=sys.stderr,
             )
             sys.exit(1)
-        if started:  # a job had started: this is a fault of the program, shown in full
+        if outcomes:  # a job had started: this is a fault of the program, in full
             raise
         print(f"error: {explain(error, schema)}", file=sys.stderr)
         sys.exit(2)
-    if failures:
+    if any("error" in outcome for outcome in outcomes):
         sys.exit(2)
 
 
 def main():
     """Entry point of `mpmtl-run`."""
-    kept = "finished replicates are kept; the same command goes on from there"
-    command("config", Schema, build, execute, kept)
+    saved = "finished replicates are saved; the same command goes on from there"
+    command("config", Schema, build, execute, saved)
 
 
 def audit_main():

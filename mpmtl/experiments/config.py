@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from inspect import signature
 from types import NoneType
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.pairs import register_pairs
 from mpmtl.experiments.tuning import by_density
 from mpmtl.methods import Budget, Method
 from mpmtl.privacy.mechanisms import NoNoise, check_kind
@@ -61,6 +63,7 @@ class AuditSchema:
     dataset: Any = MISSING
     method: Any = None
     privacy: Any = MISSING
+    tuning: Any = MISSING
     epsilon: float = 1.0
     delta: Any = 5.4e-4
     d: Any = None
@@ -78,18 +81,18 @@ class AuditSchema:
 
 
 def register_schema():
-    """Make the typed schemas known to Hydra under the names `schema` and `audit_schema`, and how a
-    grid depends on the density of the tuning."""
+    """Make known to Hydra the typed schemas, `schema` and `audit_schema`, pairs of a method and a
+    mechanism, and how a grid depends on the density of the tuning."""
     OmegaConf.register_new_resolver("by_density", _by_density, replace=True)
     schema = OmegaConf.structured(Schema)
     OmegaConf.set_struct(schema.grids, False)  # any method and setting may stand there
     ConfigStore.instance().store(name="schema", node=schema)
     ConfigStore.instance().store(name="audit_schema", node=AuditSchema)
+    register_pairs()
 
 
 def _by_density(values, *, _root_):
-    tuning = _root_.get("tuning")  # an audit has none, and one value of each setting
-    return by_density(values, "fixed" if tuning is None else tuning.density)
+    return by_density(values, _root_.tuning.density)
 
 
 @dataclass(frozen=True)
@@ -254,18 +257,16 @@ def instantiated(group, values):
     if group == "method":
         ok = isinstance(target, type) and issubclass(target, Method)
         require(ok, f"{values['_target_']} is no method: it must extend mpmtl.methods.Method")
+    known = signature(target).parameters
     if is_dataclass(target):
-        for key in sorted(values.keys() - {f.name for f in fields(target)} - {"_target_"}):
+        for key in sorted(values.keys() - known.keys() - {"_target_"}):
             raise InputError(f"{group}.{key}: the chosen {group} has no such setting")
-    for f in fields(target) if is_dataclass(target) else ():
-        kinds = get_args(f.type) or (f.type,)
-        simple = all(kind in (bool, int, float, str, NoneType) for kind in kinds)
-        if f.name in values and simple:
-            value = values[f.name]
-            allowed = (*kinds, int) if float in kinds else kinds
-            ok = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
-            names = " or ".join(_KIND_NAMES[kind] for kind in kinds)
-            require(ok, f"{group}.{f.name} = {value} must be {names}")
+    for key in sorted(values.keys() & known.keys()):
+        value, kinds = values[key], _kinds(known[key])
+        allowed = (*kinds, int) if float in kinds else kinds
+        ok = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
+        names = " or ".join(KIND_NAMES[kind] for kind in kinds)
+        require(ok or not kinds, f"{group}.{key} = {value} must be {names}")
     try:
         return instantiate(values, _convert_="all")
     except HydraException as error:
@@ -275,7 +276,16 @@ def instantiated(group, values):
         raise InputError(f"{group}.{text}" if named else text) from error
 
 
-_KIND_NAMES = {
+def _kinds(parameter):
+    """Simple kinds of a setting by its annotation, else by its default; () where it has others."""
+    kind, default = parameter.annotation, parameter.default
+    if kind is parameter.empty:
+        kind = parameter.empty if default is None else type(default)
+    kinds = get_args(kind) or (kind,)
+    return kinds if all(kind in KIND_NAMES for kind in kinds) else ()
+
+
+KIND_NAMES = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",

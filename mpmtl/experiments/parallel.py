@@ -27,20 +27,24 @@ class Local:
         return max(1, min(cpu_count() if n_jobs < 0 else n_jobs, n_items))
 
     def map(self, function, items, n_jobs):
-        # joblib's remark where an error ends a run: the error is told, and what was done is kept
-        warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
         parallel = Parallel(self.n_workers(n_jobs, len(items)), return_as="generator_unordered")
+        results = parallel(delayed(function)(item) for item in items)
         try:
-            yield from parallel(delayed(function)(item) for item in items)
+            for result in results:  # noqa: UP028 (`yield from` would close the results itself)
+                yield result
         except TerminatedWorkerError as error:
             raise WorkerDied from error
+        finally:
+            with warnings.catch_warnings():  # the error says enough, and what was done is saved
+                warnings.filterwarnings("ignore", ".*tasks which were still being", UserWarning)
+                results.close()
 
 
 @dataclass(frozen=True)
 class Dask:
     """Workers of a running dask cluster, all of them whatever n_jobs is.
 
-    dask itself is asked, not joblib's dask backend, which waits for ever for a killed worker.
+    Uses dask itself, not joblib's dask backend, which waits for ever for a killed worker.
 
     Parameters
     ----------

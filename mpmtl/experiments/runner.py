@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
-from mpmtl.experiments.store import RunFolder, code_version, kept_arrays
+from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
 from mpmtl.experiments.terminal import (
     card,
     forecast_line,
@@ -22,7 +22,7 @@ from mpmtl.experiments.terminal import (
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import cross_validate, edges, prepare
+from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
 from mpmtl.methods import FitLog
 from mpmtl.metrics import evaluate
 from mpmtl.streams import stream
@@ -66,7 +66,7 @@ def run_replicate(run, replicate, keep=None):
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     if statement.claimed or statement.proved:
-        statement = replace(statement, caveats=_caveats(run, statement, len(candidates)))
+        statement = replace(statement, caveats=_caveats(run, statement))
     arrays, models = log.arrays, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
@@ -111,16 +111,16 @@ def run_replicate(run, replicate, keep=None):
     }
 
 
-def _caveats(run, statement, n_candidates):
-    """Caveats of a run: those of the fit, what was tuned, what the data set read, what is told."""
-    tuned = n_candidates > 1 or (run.method.uses_start and len(run.tuning.ridge) > 1)
-    caveats = [*statement.caveats, *getattr(run.dataset, "caveats", ()), "evaluation-not-charged"]
-    return tuple(dict.fromkeys([*(("tuning-not-charged",) if tuned else ()), *caveats]))
+def _caveats(run, statement):
+    """Caveats of a run: of the fit, its tuning, what the data set read, and the test errors."""
+    tuned = ("tuning-not-charged",) if is_tuned(run.method, run.tuning) else ()
+    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()))
+    return tuple(dict.fromkeys((*caveats, "evaluation-not-charged")))
 
 
-def keep_separate_tasks(run, key, compute):
+def cached_separate_tasks(run, key, compute):
     """STL models that all runs on the same data share: ``keep`` of `prepare`."""
-    return kept_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
+    return cached_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
 
 
 def _trace_rows(run, replicate, chosen, budget, datafit, log):
@@ -155,6 +155,8 @@ def execute(run, out=None, explained=(), wait=False):
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
     notes = getattr(run.dataset, "notes", ())
+    names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
+    names |= {"mechanism": run.mechanism.name, "grid": run.grid}
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
         todo = [
             r
@@ -170,11 +172,11 @@ def execute(run, out=None, explained=(), wait=False):
         for note in notes:
             print(note_line(note), file=out, flush=True)
         if todo:
-            folder.write_manifest("running", data_notes=notes)
+            folder.write_manifest("running", **names, data_notes=notes)
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        folder.write_manifest("complete", data_notes=notes, **_summary(records))
+        folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
         print(card(run, records, path, explained), file=out, flush=True)
     return summary_row(run, records)
 
@@ -186,7 +188,7 @@ def _on_worker(run, code, replicate):
             f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
             "on the workers and start them again"
         )
-    return run_replicate(run, replicate, partial(keep_separate_tasks, run))
+    return run_replicate(run, replicate, partial(cached_separate_tasks, run))
 
 
 def _run_all(run, folder, todo, out):

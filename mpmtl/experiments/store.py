@@ -26,8 +26,9 @@ from filelock import FileLock, Timeout
 from mpmtl.errors import ResultsError
 
 ROOT = Path(__file__).resolve().parents[1]
+#: First columns of the tables; what else the rows have (settings, a mechanism's budget) follows.
 COLUMNS = {
-    "replicates": [
+    "replicates": (
         "dataset",
         "method",
         "privacy",
@@ -36,24 +37,35 @@ COLUMNS = {
         "replicate",
         "metric",
         "value",
-    ],
-    "cv": ["replicate", "candidate", "score", "chosen"],
-    "trace": ["replicate", "round", "eps_t", "mu_t", "noise_norm", "signal_norm"],
-    "timing": ["replicate", "seconds"],
+    ),
+    "cv": ("replicate", "candidate", "score", "chosen"),
+    "trace": ("replicate", "round", "noise_norm", "signal_norm"),
+    "timing": ("replicate", "seconds"),
 }
+JOURNAL = "journal.jsonl"
+#: Folders whose files change no number, but for those named.
+APART = {"experiments": {"config.py", "runner.py", "tuning.py", "audit.py"}, "paper": set()}
+
+
+def code_digest(root):
+    """Digest of those sources of a package below `root` that the numbers of a run depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        folder, *rest = path.relative_to(root).parts
+        if folder in APART and rest[0] not in APART[folder]:
+            continue
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 @cache
 def code_version():
     """Version of the package with a digest of its source, so that an edit counts as a change."""
-    digest = hashlib.sha256()
-    for path in sorted(ROOT.rglob("*.py")):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     try:
         number = version("mpmtl")
     except PackageNotFoundError:
         number = "0"
-    return f"{number}+{digest.hexdigest()[:12]}"
+    return f"{number}+{code_digest(ROOT)}"
 
 
 def _git_state():
@@ -79,22 +91,98 @@ def environment():
     }
 
 
-def _flat(settings, prefix=""):
-    flat = {}
+def flat(settings, prefix=""):
+    """Nested settings as one dict with keys like "dataset.used"."""
+    values = {}
     for key, value in settings.items():
         name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat
+        values |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return values
 
 
 def differences(old, new):
     """Settings that differ, as "key: old -> new"."""
-    old, new = _flat(old), _flat(new)
+    old, new = flat(old), flat(new)
     return [
         f"{key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
+
+
+#: End of the name of an experiment's manifest in a reference folder.
+REFERENCE = ".manifest.json"
+
+
+def reference_table(folder, experiment, name):
+    """File of a table (replicates, cv, trace, bounds) in a reference folder."""
+    return folder / f"{experiment}{'' if name == 'replicates' else f'_{name}'}.csv.gz"
+
+
+def write_reference(folder, experiment, manifests, tables):
+    """Write the runs of an experiment as one manifest and compressed tables.
+
+    Parameters
+    ----------
+    folder : Path
+    experiment : str
+        Start of the files' names.
+    manifests : list of dict
+    tables : dict of str to DataFrame
+        By the name they have in a run's folder; the column `run` counts the manifests.
+    """
+    texts = {}
+    for manifest in manifests:
+        texts |= manifest["privacy"]["caveats"]
+    common, own = _split([_with_caveats(manifest, list) for manifest in manifests])
+    first = json.dumps({"common": common, "caveats": texts}, indent=1).removesuffix("\n}")
+    lines = ",\n".join(json.dumps(part) for part in own)
+    write_atomic(folder / f"{experiment}{REFERENCE}", f'{first},\n "runs": [\n{lines}\n]}}\n')
+    compression = {"method": "gzip", "compresslevel": 9, "mtime": 0}
+    for name, table in tables.items():
+        path = reference_table(folder, experiment, name)
+        table.to_csv(path, index=False, compression=compression)
+
+
+def reference_manifests(content):
+    """The manifests of an experiment, from what `write_reference` wrote."""
+    texts = content["caveats"]
+    return [
+        _with_caveats(_merged(content["common"], own), lambda codes: {c: texts[c] for c in codes})
+        for own in content["runs"]
+    ]
+
+
+def _with_caveats(manifest, change):
+    privacy = manifest["privacy"]
+    return {**manifest, "privacy": {**privacy, "caveats": change(privacy["caveats"])}}
+
+
+def _split(manifests):
+    """What all manifests share, nested as they are, and what is left of each."""
+    common, own = {}, [{} for _ in manifests]
+    for key in dict.fromkeys(key for manifest in manifests for key in manifest):
+        values = [manifest[key] for manifest in manifests if key in manifest]
+        everywhere = len(values) == len(manifests)
+        if everywhere and all(value == values[0] for value in values):
+            common[key] = values[0]
+        elif everywhere and all(isinstance(value, dict) for value in values):
+            common[key], parts = _split(values)
+            for rest, part in zip(own, parts, strict=True):
+                rest |= {key: part} if part else {}
+        else:
+            for rest, manifest in zip(own, manifests, strict=True):
+                rest |= {key: manifest[key]} if key in manifest else {}
+    return common, own
+
+
+def _merged(common, own):
+    both = {
+        key: _merged(common[key], value)
+        for key, value in own.items()
+        if isinstance(value, dict) and isinstance(common.get(key), dict)
+    }
+    return {**common, **own, **both}
 
 
 def write_atomic(path, text):
@@ -107,8 +195,8 @@ def write_atomic(path, text):
     os.replace(partial, path)
 
 
-def kept_arrays(folder, key, compute):
-    """Arrays of ``compute()``, or those that an earlier call with this key has kept in the folder.
+def cached_arrays(folder, key, compute):
+    """Arrays of ``compute()``, or those that an earlier call with this key left in the folder.
 
     A damaged file, or one of another version of the code, is not used; where nothing can be written
     it only takes longer.
@@ -157,6 +245,12 @@ def _unsealed(line):
 
 def _now():
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def replicates_in(folder):
+    """Number of finished replicates in the journal of a run's folder, without reading them."""
+    journal = folder / JOURNAL
+    return journal.read_bytes().count(b"\n") if journal.is_file() else 0
 
 
 class RunFolder:
@@ -215,12 +309,12 @@ class RunFolder:
         except OSError as error:
             raise ResultsError(
                 f"cannot write results in {self.path}: {error.strerror or error}; finished "
-                "replicates are kept: free space or choose a writable results_dir, then run again"
+                "replicates stay: free space or choose a writable results_dir, then run again"
             ) from error
 
     @property
     def journal(self):
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL
 
     @property
     def manifest_path(self):
@@ -249,9 +343,9 @@ class RunFolder:
         if code != code_version():
             changed.append(f"code version: {code} -> {code_version()}")
         if changed:
-            shown = "; ".join(changed[:6]) + ("; ..." if len(changed) > 6 else "")
+            first = "; ".join(changed[:6]) + ("; ..." if len(changed) > 6 else "")
             raise ResultsError(
-                f"{self.path} holds results of other settings ({shown}): use overwrite=true to "
+                f"{self.path} holds results of other settings ({first}): use overwrite=true to "
                 "replace them, or another results_dir"
             )
 
@@ -261,10 +355,10 @@ class RunFolder:
         with self.journal.open(encoding="utf-8", newline="", errors="replace") as file:
             lines = list(file)
         records = [_unsealed(line) for line in lines]
-        kept = [line for line, record in zip(lines, records, strict=True) if record is not None]
-        self.dropped = len(lines) - len(kept)
+        whole = [line for line, record in zip(lines, records, strict=True) if record is not None]
+        self.dropped = len(lines) - len(whole)
         if self.dropped:
-            write_atomic(self.journal, "".join(kept))
+            write_atomic(self.journal, "".join(whole))
         return {record["replicate"]: record for record in records if record is not None}
 
     def _models(self, replicate):
@@ -275,15 +369,15 @@ class RunFolder:
         return self._models(replicate).is_dir()
 
     @staticmethod
-    def _write_models(place, models):
+    def _write_models(folder, models):
         """All models of a replicate or none: the folder gets its name when it is complete."""
-        partial = place.with_name(place.name + ".part")
+        partial = folder.with_name(folder.name + ".part")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for i, model in enumerate(models):
             write_atomic(partial / f"task-{i:04d}.json", json.dumps(model, indent=1) + "\n")
-        shutil.rmtree(place, ignore_errors=True)
-        os.replace(partial, place)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
 
     def append(self, record):
         """Add a finished replicate; it is on disk when this returns.
@@ -323,8 +417,9 @@ class RunFolder:
         with self.explained():
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
 
-    def write_table(self, name, rows, columns=None):
-        """Write rows (dicts) as <name>.csv."""
+    def write_table(self, name, rows, first=()):
+        """Write rows (dicts) as <name>.csv: the columns `first`, then what else the rows have."""
+        columns = list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
         table = pd.DataFrame(rows, columns=columns, dtype=object)
         with self.explained():
             write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
@@ -333,6 +428,4 @@ class RunFolder:
         """Write the four tables from the first `n_replicates` replicates of the journal."""
         records = [self.records[r] for r in sorted(self.records) if r < n_replicates]
         for name, columns in COLUMNS.items():
-            rows = [row for record in records for row in record[name]]
-            own = dict.fromkeys(key for row in rows for key in row if key not in columns)
-            self.write_table(name, rows, [*columns, *own])
+            self.write_table(name, [row for record in records for row in record[name]], columns)

@@ -6,7 +6,9 @@ from collections import Counter
 
 import numpy as np
 
-from mpmtl.privacy.statements import CAVEATS
+from mpmtl.experiments.tuning import is_tuned
+from mpmtl.metrics import METRICS
+from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, mark
 
 WIDTH = 96
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
@@ -30,7 +32,8 @@ def _budget_words(run):
         return "tasks kept separate"
     if not math.isfinite(run.epsilon):
         return "no privacy"
-    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status} per task"
+    marked = mark(("tuning-not-charged",)) if is_tuned(run.method, run.tuning) else ""
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status}{marked} per task"
 
 
 def plan_line(run, n_todo):
@@ -121,7 +124,7 @@ def card(run, records, path, explained=()):
         ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
     ]
     if run.method.name != "stl":
-        better = values < stl if metric == "nmse" else values > stl
+        better = METRICS[metric].better(values, stl)
         lines.append(
             (
                 "difference",
@@ -129,8 +132,9 @@ def card(run, records, path, explained=()):
                 f"{int(better.sum())} of {len(records)}",
             )
         )
-    if metric == "nmse":
-        lines.append(("pooled", f"{_plus_minus(_values(records, 'nmse_pooled'))}  nmse_pooled"))
+    pooled = _values(records, f"{metric}_pooled")
+    if len(pooled):
+        lines.append(("pooled", f"{_plus_minus(pooled)}  {metric}_pooled"))
     left_out = _values(records, "tasks_left_out")
     if left_out.any():
         lines.append(
@@ -165,7 +169,11 @@ def card(run, records, path, explained=()):
 def caveat_lines(codes, explained):
     """Lines of a card for caveats: in full, or only named where they were printed before."""
     known = [code for code in codes if code in explained]
-    lines = [("caveat", f"{code}: {CAVEATS[code]}") for code in codes if code not in explained]
+    lines = [
+        ("caveat", f"{mark((code,))}{code}: {CAVEATS[code]}")
+        for code in codes
+        if code not in explained
+    ]
     return lines + ([("caveats", f"{', '.join(known)} (explained above)")] if known else [])
 
 
@@ -187,8 +195,7 @@ def summary_row(run, records):
         "value": _plus_minus(_values(records, metric)),
         "stl": f"{_values(records, f'{metric}_stl').mean():.4f}",
         "n": str(len(records)),
-        "claimed": pair_words(statement["claimed"]),
-        "proved": pair_words(statement["proved"]),
+        **{name: marked(statement, name) for name in ("claimed", "proved")},
         "caveats": statement["caveats"],
     }
 
@@ -202,13 +209,21 @@ def pair_words(block):
     return f"({block['epsilon']:.4g}, {delta})"
 
 
+def marked(statement, name):
+    """A guarantee in words, with a mark where the budget does not cover all choices."""
+    words = pair_words(statement[name])
+    return words if words == "-" else words + mark(statement["caveats"])
+
+
 def sweep_table(rows):
-    """The table that ends a sweep: a line for each job."""
+    """The table that ends a sweep: a line for each job, and what a mark means."""
     columns = [key for key in rows[0] if key != "caveats"]
     cells = [columns] + [[row[key] for key in columns] for row in rows]
     widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)) for line in cells]
-    return "\n".join(line.rstrip() for line in [lines[0], "-" * len(lines[0]), *lines[1:]])
+    legend = [MARK_WORDS] if any(mark(row["caveats"]) for row in rows) else []
+    lines = [lines[0], "-" * len(lines[0]), *lines[1:], *legend]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def card_line(item):

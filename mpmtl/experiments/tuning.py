@@ -74,6 +74,12 @@ class Tuning:
         one_of("search", self.search, ("grid", "halving"))
 
 
+def is_tuned(method, tuning):
+    """Whether anything that a fit uses is chosen from all tasks' data, outside the budget."""
+    chosen = method.n_candidates() > 1 or (method.uses_start and len(tuning.ridge) > 1)
+    return chosen or "tuning-not-charged" in method.caveats
+
+
 @dataclass(frozen=True)
 class Problem:
     """Training data of a replicate, ready for tuning.

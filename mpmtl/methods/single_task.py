@@ -93,5 +93,10 @@ class SingleTask(Method):
             for indices, W in solver.fit(datafit, W0, chosen, NO_BUDGET, rng):
                 yield np.array(lasso)[indices], W
 
+    @property
+    def caveats(self):
+        """What a task chooses for itself is its own affair."""
+        return ()
+
     def statement(self, candidate, budget, datafit):
         return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)

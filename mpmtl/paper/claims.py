@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pandas as pd
 from scipy.stats import t as student
 
 from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import main_metric, read_manifest, read_table, run_table, runs_below
+from mpmtl.experiments import reader
+from mpmtl.experiments.reader import accuracy, audits, needed, read_table
+from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.noise_to_signal import PAPER_DP_MTRL, log_ratio
 from mpmtl.paper.utility import ConvexBound, noise_level
 
@@ -55,105 +58,142 @@ def judge(comparisons, level=LEVEL):
     (str, str)
     """
     each = 1 - (1 - level) / len(comparisons)
-    found = [(c.label, *c.interval(each)) for c in comparisons]
-    against = [f for f in found if f[2] > 0]
-    unclear = [f for f in found if f[2] <= 0 <= f[3]]
+    intervals = [(c.label, *c.interval(each)) for c in comparisons]
+    against = [i for i in intervals if i[2] > 0]
+    unclear = [i for i in intervals if i[2] <= 0 <= i[3]]
     verdict = FAILS if against else OPEN if unclear else HOLDS
-    shown = against or unclear or found
-    shown = found if len(found) <= 4 else sorted(shown, key=lambda f: -f[1])[:4]
+    decisive = against or unclear or intervals
+    named = intervals if len(intervals) <= 4 else sorted(decisive, key=lambda i: -i[1])[:4]
     words = "; ".join(
-        f"{label} {mean:+.3g} [{low:+.3g}, {high:+.3g}]" for label, mean, low, high in shown
+        f"{label} {mean:+.3g} [{low:+.3g}, {high:+.3g}]" for label, mean, low, high in named
     )
-    if len(found) > 4:
-        n = len(found) - len(against) - len(unclear)
-        counts = f"{n} of {len(found)} hold, {len(against)} do not, {len(unclear)} undecided"
+    if len(intervals) > 4:
+        n = len(intervals) - len(against) - len(unclear)
+        counts = f"{n} of {len(intervals)} hold, {len(against)} do not, {len(unclear)} undecided"
         words = f"{counts}; {'largest' if verdict == HOLDS else 'such as'}: {words}"
     return verdict, words
 
 
 class Runs:
-    """Errors of the runs of a results folder, by replicate."""
+    """Errors of the runs of a results folder, by replicate.
 
-    def __init__(self, root):
-        self.root = Path(root)
-        self.used = set()  # (tuning, replicates)
+    Parameters
+    ----------
+    finished : DataFrame
+        Of `reader.runs`.
+    root : Path
+        The folder, for what was drawn and audited.
+    """
 
-    def path(self, dataset, method, epsilon, tag=""):
-        privacy = PRIVACY.get(method, "none")
-        name = f"eps-{epsilon:g}" if method in PRIVACY else "eps-inf"
-        return self.root / tag / dataset / method / privacy / name
+    def __init__(self, finished, root):
+        self.finished, self.root = finished, Path(root)
+        self.used = set()  # (grid, replicates)
 
-    def _read(self, path):
-        manifest = read_manifest(path / "manifest.json") if path.is_dir() else None
-        if manifest is None or manifest.get("status") != "complete":
-            raise ResultsError(f"{path} is missing or not finished")
-        self.used.add((manifest["settings"]["tuning"]["name"], manifest["replicates_done"]))
-        return path
+    @cached_property
+    def rows(self):
+        """Main metric of each run by its name; the pooled one for Figs. S1 and S2."""
+        shares = self.finished.experiment == "training_percentage"
+        groups = ((self.finished[~shares], False), (self.finished[shares], True))
+        parts = [accuracy(chosen, pooled) for chosen, pooled in groups if len(chosen)]
+        return {
+            name: rows.set_index("replicate")
+            for part in parts
+            for name, rows in part.groupby("run")
+        }
 
-    def error(self, dataset, method, epsilon=None, tag=""):
+    def tried(self, claim):
+        """Runs with other settings, tagged ``tried/<claim>/<label>``: pairs of label and `Runs`."""
+        start = f"tried/{claim}/"
+        tags = self.finished.tag[self.finished.tag.str.startswith(start)].str.removeprefix(start)
+        labels = tags.str.split("/").str[0]
+        for label in sorted(labels.unique()):
+            own = tags[labels == label].str.removeprefix(label).str.removeprefix("/")
+            part = self.finished.loc[own.index].assign(
+                tag=own, experiment=own.str.split("/").str[0]
+            )
+            yield label, Runs(part, self.root / start / label)
+
+    def chosen(self, dataset, method, epsilon, experiment="", share=None):
+        """Runs of a method with the mechanism that the paper gives it; `epsilon` if it has one."""
+        table = self.finished
+        here = (table.experiment == experiment) & (table.dataset == dataset)
+        here &= (table.method == method) & (table.privacy == PRIVACY.get(method, "none"))
+        if method in PRIVACY and epsilon is not None:
+            here &= table.epsilon == epsilon
+        if share is not None:
+            here &= table["dataset.train_fraction"] == share
+        return table[here]
+
+    def one(self, dataset, method, epsilon, *where):
+        """The run, as a table with one row."""
+        words = " ".join(map(str, filter(None, (*where, dataset, method))))
+        words += f" eps {epsilon:g}" if method in PRIVACY else ""
+        run = needed(
+            self.chosen(dataset, method, epsilon, *where),
+            f"{self.root} has no finished run of {words}",
+        ).iloc[:1]
+        self.used.add((run.grid.iloc[0], run.replicates.iloc[0]))
+        return run
+
+    def error(self, dataset, method, epsilon=None, *where):
         """nMSE, or 1 - aAUC, indexed by replicate; `stl` is that of separate tasks (ridge)."""
+        ran = method
         if method == "stl":
-            for other in ("stl_best", "stl", "mtl", "lr"):
-                path = self.path(dataset, other, epsilon, tag)
-                if path.is_dir():
-                    break
-        else:
-            path = self.path(dataset, method, epsilon, tag)
-        pooled = tag.startswith("training_percentage")  # as in Figs. S1 and S2
-        rows = main_metric(self._read(path), pooled).set_index("replicate")
-        own = method != "stl" or path.parts[-3].startswith("stl")
-        values = rows.value if own else rows.stl
-        return 1 - values if rows.metric.iloc[0] == "aauc" else values
+            others = ("stl_best", "stl", "mtl", "lr")
+            there = (m for m in others if len(self.chosen(dataset, m, epsilon, *where)))
+            ran = next(there, "stl")
+        rows = self.rows[self.one(dataset, ran, epsilon, *where).index[0]]
+        own = method != "stl" or ran.startswith("stl")
+        return METRICS[rows.metric.iloc[0]].error(rows.value if own else rows.stl)
 
-    def table(self, dataset, method, epsilon, name, tag=""):
+    def table(self, name, dataset, method, epsilon, *where):
         """A table (cv, trace) of a run."""
-        return run_table(self._read(self.path(dataset, method, epsilon, tag)), name)
+        return reader.read_rows(self.one(dataset, method, epsilon, *where), name)
 
-    def budgets(self, dataset, method, tag=""):
+    def budgets(self, dataset, method, *where):
         """Budgets for which a private method was run."""
-        place = self.root / tag / dataset / method / PRIVACY[method]
-        found = sorted(float(p.name.removeprefix("eps-")) for p in place.glob("eps-*"))
-        if not found:
-            raise ResultsError(f"no runs of {method} in {place}")
-        return found
+        chosen = self.chosen(dataset, method, None, *where)
+        return sorted(needed(chosen, f"no runs of {method} on {dataset} in {self.root}").epsilon)
 
     def shares(self, dataset):
-        """Tags of the runs with several shares of training samples."""
-        places = sorted(self.root.glob(f"training_percentage/*/{dataset}"))
-        if not places:
-            raise ResultsError(f"no training_percentage of {dataset} below {self.root}")
-        return [f"training_percentage/{place.parent.name}" for place in places]
+        """Shares of training samples for which there are runs."""
+        query = "experiment == 'training_percentage' and dataset == @dataset"
+        chosen = self.finished.query(query)
+        needed(chosen, f"no training_percentage of {dataset} below {self.root}")
+        return sorted(chosen["dataset.train_fraction"].unique())
 
     def figure(self, name):
         """Panels of a picture of matrices, by title."""
-        table = read_table(self.root / f"figures/{name}.csv").set_index("panel")
-        values = table.drop(columns=["rows", "row"])
+        panels = read_table(self.root / f"figures/{name}.csv").set_index("panel")
+        values = panels.drop(columns=["rows", "row"])
         return {title: group.dropna(axis=1).to_numpy() for title, group in values.groupby(level=0)}
 
     @property
     def settings(self):
-        """Grid and replicates of what was read so far."""
+        """Grids and replicates of what was read so far."""
         if not self.used:
             return "-"
-        tunings, counts = (sorted(set(column)) for column in zip(*self.used, strict=True))
+        grids, counts = (sorted(set(column)) for column in zip(*self.used, strict=True))
         n = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-        return f"tuning {', '.join(tunings)}, {n} replicates"
+        return f"{'; '.join(grids)}, {n} replicates"
 
 
-def below(runs, dataset, first, second, budgets=None, tag="", factor=1.0):
-    """The error of `first` is below `factor` times that of `second`, paired, at each budget."""
+def below(runs, dataset, first, second, budgets=None, share=None, factor=1.0):
+    """The error of `first` is below `factor` times that of `second`, paired, at each budget.
+
+    With `share`, that of the runs with this share of training samples.
+    """
     private = [m for m in (first, second) if m in PRIVACY]
-    found = []
-    for eps in budgets or (runs.budgets(dataset, private[0], tag) if private else [None]):
-        a, b = (runs.error(dataset, m, eps, tag) for m in (first, second))
+    where = () if share is None else ("training_percentage", share)
+    other = second if factor == 1 else f"{factor:g} {second}"
+    comparisons = []
+    for eps in budgets or (runs.budgets(dataset, private[0], *where) if private else [None]):
+        a, b = (runs.error(dataset, m, eps, *where) for m in (first, second))
         pair = pd.concat([a, factor * b], axis=1, join="inner").to_numpy()
-        share = f", {100 * float(tag.split('/')[-1]):g} %" if "percentage" in tag else ""
-        other = second if factor == 1 else f"{factor:g} {second}"
-        where = f"eps {eps:g}" if private else ""
-        found.append(
-            Comparison(f"{dataset} {first} - {other} ({where}{share})", pair[:, 0] - pair[:, 1])
-        )
-    return found
+        words = (f"eps {eps:g}" if private else "") + (f", {100 * share:g} %" if where else "")
+        label = f"{dataset} {first} - {other} ({words})"
+        comparisons.append(Comparison(label, pair[:, 0] - pair[:, 1]))
+    return comparisons
 
 
 def between(runs, dataset):
@@ -191,7 +231,7 @@ def leakage(runs):
 
 def allocation(runs, form):
     """Errors of all candidates of Fig. 4, on held-out folds."""
-    return runs.table("low_rank", "lr", 0.1, "cv", f"budget_allocation_{form}")
+    return runs.table("cv", "low_rank", "lr", 0.1, f"budget_allocation_{form}")
 
 
 def best_at(cv, key):
@@ -251,12 +291,12 @@ def ratio(trace):
 
 
 def noise_of_dp_mtrl(runs):
-    values = ratio(runs.table("low_rank", "dp_mtrl", 0.1, "trace"))[:, 0]
+    values = ratio(runs.table("trace", "low_rank", "dp_mtrl", 0.1))[:, 0]
     return within(values, PAPER_DP_MTRL - 0.03, PAPER_DP_MTRL + 0.03, "dp_mtrl")
 
 
 def noise_of_lr(runs):
-    values = ratio(runs.table("low_rank", "lr", 0.1, "trace", "noise_to_signal")).min(axis=1)
+    values = ratio(runs.table("trace", "low_rank", "lr", 0.1, "noise_to_signal")).min(axis=1)
     return [
         Comparison("- log10(noise/signal) in the round where it is least", -values),
         *below(runs, "low_rank", "lr", "stl", [0.1]),
@@ -265,8 +305,8 @@ def noise_of_lr(runs):
 
 def relations(runs):
     panels = runs.figure("task_relations").items()
-    found = {name.split(":")[0].split(" ")[0]: R for name, R in panels if "relation" in name}
-    wrong = {name: np.abs(R - found["true"]).mean(axis=1) for name, R in found.items()}
+    cosines = {name.split(":")[0].split(" ")[0]: R for name, R in panels if "relation" in name}
+    wrong = {name: np.abs(R - cosines["true"]).mean(axis=1) for name, R in cosines.items()}
     return [Comparison("error of a task's relations, lr - dp_mtrl", wrong["lr"] - wrong["dp_mtrl"])]
 
 
@@ -294,13 +334,14 @@ def gain(runs, dataset, method):
 
 
 def more_tasks(runs):
-    tags = sorted(runs.root.glob("task_number/m=*"), key=lambda p: int(p.name.split("=")[1]))
-    if len(tags) < 2:
-        raise ResultsError(f"no task_number below {runs.root}")
-    errors = [runs.error("low_rank", "lr", 0.1, f"task_number/{p.name}") for p in tags]
-    steps = itertools.pairwise(zip(tags, errors, strict=True))
+    chosen = runs.chosen("low_rank", "lr", 0.1, "task_number")
+    needed(chosen.iloc[1:], f"no task_number with two numbers of tasks below {runs.root}")
+    chosen = chosen.sort_values("dataset.used")
+    runs.used |= set(zip(chosen.grid, chosen.replicates, strict=True))
+    errors = [runs.rows[name].value for name in chosen.index]
+    steps = itertools.pairwise(zip(chosen["dataset.used"], errors, strict=True))
     return [
-        Comparison(f"lr, {after.name} less {before.name}", new - old)
+        Comparison(f"lr, m={after:g} less m={before:g}", new - old)
         for (before, old), (after, new) in steps
     ]
 
@@ -326,9 +367,9 @@ def over_shares(dataset):
     def check(runs):
         return [
             comparison
-            for tag in runs.shares(dataset)
+            for share in runs.shares(dataset)
             for other in ("dp_mtrl", "dp_aggr")
-            for comparison in below(runs, dataset, "lr", other, tag=tag)
+            for comparison in below(runs, dataset, "lr", other, share=share)
         ]
 
     return check
@@ -338,44 +379,39 @@ def slowly(*methods):
     """The aAUC on LSOA II gains less than 0.01 from the smallest budget to the largest."""
 
     def check(runs):
-        found = []
+        comparisons = []
         for method in methods:
             label, values = gain(runs, "lsoa2", method)
             words = f"gain of aAUC, {label.removeprefix('lsoa2 ')}, less 0.01"
-            found.append(Comparison(words, -values - 0.01))
-        return found
+            comparisons.append(Comparison(words, -values - 0.01))
+        return comparisons
 
     return check
 
 
 def theorem(runs):
     """Verdict of the audits on what the Wishart mechanism claims."""
-    verdicts = [
-        (manifest["settings"]["epsilon"], manifest["verdicts"]["claimed"])
-        for path in sorted((runs.root / "audit").rglob("manifest.json"))
-        if "wishart" in path.parts and "claimed" in (manifest := read_manifest(path))["verdicts"]
-    ]
-    if not verdicts:
-        raise ResultsError(f"no audit of wishart below {runs.root}")
-    refuted = [(eps, v) for eps, v in verdicts if v["verdict"] == "refuted"]
+    claimed = audits(runs.root).query("privacy == 'wishart' and guarantee == 'claimed'")
+    needed(claimed, f"no audit of wishart below {runs.root}")
+    refuted = claimed[claimed.verdict == "refuted"]
     words = "; ".join(
-        f"eps {eps:g}: delta >= {v['measured']:.3g} for a claimed {v['delta']:.2g}"
-        for eps, v in refuted
+        f"eps {row.stated_epsilon:g}: delta >= {row.measured:.3g} for a claimed {row.delta:.2g}"
+        for row in refuted.itertuples()
     )
-    return (FAILS if refuted else OPEN), words or "not refuted by the audits"
+    return (FAILS if len(refuted) else OPEN), words or "not refuted by the audits"
 
 
 def theory(runs):
     """Best alpha of the convex bounds over all alpha, at a small M and at the experiment's."""
     m = 320
     levels = (1e-3, noise_level("lr", 30, m, 0.1, 1 / (m * math.log(m)), k=5))
-    found = [
+    best = [
         (M, "accelerated" if fast else "basic", ConvexBound(accelerated=fast).best(M).rate)
         for M in levels
         for fast in (False, True)
     ]
-    words = "; ".join(f"best alpha {alpha:.3g} ({form}, M = {M:.3g})" for M, form, alpha in found)
-    return (HOLDS if all(alpha > -1e-6 for *_, alpha in found) else FAILS), words
+    words = "; ".join(f"best alpha {alpha:.3g} ({form}, M = {M:.3g})" for M, form, alpha in best)
+    return (HOLDS if all(alpha > -1e-6 for *_, alpha in best) else FAILS), words
 
 
 @dataclass(frozen=True)
@@ -457,7 +493,7 @@ CLAIMS = (
         "Without noise, trace-norm learning has nMSE 0.0140 on the low-rank data (within a tenth).",
         "Fig. 4, caption",
         lambda runs: within(
-            runs.error("low_rank", "mtl_lr", tag="budget_allocation_convex"),
+            runs.error("low_rank", "mtl_lr", None, "budget_allocation_convex"),
             0.0126,
             0.0154,
             "mtl_lr",
@@ -619,8 +655,8 @@ CLAIMS = (
 def measured(claim, runs):
     """Verdict and words of one claim; undecided with a reason where runs are missing."""
     try:
-        found = claim.check(runs)
-        return judge(found) if isinstance(found, list) else found
+        result = claim.check(runs)
+        return judge(result) if isinstance(result, list) else result
     except ResultsError as error:
         return OPEN, f"not measured: {error}"
 
@@ -635,16 +671,14 @@ def check_all(root, claims=CLAIMS):
     DataFrame
         Columns id, statement, source, measured, verdict, settings, tried.
     """
-    root = Path(root)
-    runs_below(root)  # an empty folder is an error
-    rows = []
+    own, rows = Runs(reader.runs(root), root), []
     for claim in claims:
-        runs = Runs(root)
-        verdict, words = measured(claim, runs)
+        own.used.clear()
+        verdict, words = measured(claim, own)
         tried = []
-        for place in sorted((root / "tried" / claim.name).glob("*")):
-            other, what = measured(claim, Runs(place))
-            tried.append(f"{place.name}: {other} ({what})")
+        for label, others in own.tried(claim.name):
+            other, what = measured(claim, others)
+            tried.append(f"{label}: {other} ({what})")
         rows.append(
             {
                 "id": claim.name,
@@ -652,7 +686,7 @@ def check_all(root, claims=CLAIMS):
                 "source": claim.source,
                 "measured": words,
                 "verdict": verdict,
-                "settings": runs.settings,
+                "settings": own.settings,
                 "tried": "; ".join(tried),
             }
         )
@@ -671,7 +705,8 @@ def as_markdown(table):
         "replicates, t, Bonferroni). It holds if all of them lie below zero, does not hold if",
         "one lies above, and is undecided otherwise. Errors are nMSE, or 1 - aAUC. Budgets are",
         "those of a task, neighbours replace one; those of `wishart`, and of `dp_mtrl` and",
-        "`dp_aggr` for the squared loss, are claimed only.",
+        "`dp_aggr` for the squared loss, are claimed only. Settings: the density of the grids, as",
+        "in `tuning=laptop`, with the settings for which other values were tried.",
         "",
         f"{len(table)} statements: {head}.",
         "",

@@ -1,26 +1,12 @@
 """Methods side by side on the same replicates: means, paired tests, share of the gap recovered."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from scipy.stats import ttest_rel
 
-from mpmtl.errors import require
+from mpmtl.metrics import METRICS
 
-HIGHER_IS_BETTER = {"nmse": False, "aauc": True}
 RESAMPLES = 2000
-
-
-def read_replicates(results_dir):
-    """The replicates of all runs of a results folder, one table.
-
-    Folders of another scale or with a tag (`smoke/`, `task_number/`) are not read: they hold other
-    settings of the same methods.
-    """
-    paths = sorted(Path(results_dir).glob("*/*/*/eps-*/replicates.csv"))
-    require(paths, f"there are no results below {results_dir}: run mpmtl-run first")
-    return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
 
 
 def gap_recovered(values, stl, best):
@@ -28,13 +14,13 @@ def gap_recovered(values, stl, best):
     return (np.mean(stl) - np.mean(values)) / (np.mean(stl) - np.mean(best))
 
 
-def compare(replicates, reference="fl", rng=None):
+def compare(rows, reference="fl", rng=None):
     """Table of every method and epsilon against separate tasks and a reference method.
 
     Parameters
     ----------
-    replicates : DataFrame
-        Rows of replicates.csv.
+    rows : DataFrame
+        The main metric of every replicate, as of `mpmtl.experiments.reader.accuracy`.
     reference : str
         Method for the paired tests, at the same epsilon and on the same replicates.
     rng : numpy.random.Generator, optional
@@ -43,26 +29,26 @@ def compare(replicates, reference="fl", rng=None):
     Returns
     -------
     DataFrame
-        dataset, method, privacy, epsilon, n, metric, mean, sd, stl (mean on the same replicates),
-        best (method of the best mean without noise, if better than stl), R, R_low, R_high (95 %,
-        bootstrap over the replicates that the method and the best one share), difference (method
-        minus reference, mean over shared replicates) and p (paired t test, two-sided). Empty where
-        not defined.
+        dataset, method, privacy, epsilon (inf: not private), status, n, metric, mean, sd, stl (mean
+        on the same replicates), best (method of the best mean without noise, if better than stl),
+        R, R_low, R_high (95 %, bootstrap over the replicates that the method and the best one
+        share), difference (method minus reference, mean over shared replicates) and p (paired t
+        test, two-sided). Empty where not defined.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     keys = ["dataset", "method", "privacy", "epsilon"]
-    main = replicates[replicates.metric.isin(list(HIGHER_IS_BETTER))]
-    stl = replicates[replicates.metric.isin([f"{name}_stl" for name in HIGHER_IS_BETTER])]
-    stl = {key: g.set_index("replicate").value for key, g in stl.groupby(keys)}
-    runs = {key: g.set_index("replicate").value for key, g in main.groupby(keys)}
-    metrics = main.groupby("dataset").metric.first()
-    rows = []
+    groups = dict(list(rows.fillna({"epsilon": np.inf}).groupby(keys)))
+    runs = {key: group.set_index("replicate").value for key, group in groups.items()}
+    stl = {key: group.set_index("replicate").stl for key, group in groups.items()}
+    metrics = rows.groupby("dataset").metric.first()
+    lines = []
     for key, values in runs.items():
         dataset, method, privacy, epsilon = key
         row = {**dict(zip(keys, key, strict=True)), "n": len(values)}
+        row["status"] = groups[key].status.iloc[0]
         row |= {"metric": metrics[dataset], "mean": values.mean(), "sd": values.std()}
         row["stl"] = stl[key].mean()
-        sign = -1 if HIGHER_IS_BETTER[metrics[dataset]] else 1
+        sign = -1 if METRICS[metrics[dataset]].higher_is_better else 1
         free = [
             k
             for k, v in runs.items()
@@ -77,9 +63,9 @@ def compare(replicates, reference="fl", rng=None):
             row["difference"] = (both[:, 0] - both[:, 1]).mean()
             if len(both) > 1 and np.ptp(both[:, 0] - both[:, 1]) > 0:
                 row["p"] = ttest_rel(both[:, 0], both[:, 1]).pvalue
-        rows.append(row)
-    columns = [*keys, "n", "metric", "mean", "sd", "stl", "best", "R", "R_low", "R_high"]
-    table = pd.DataFrame(rows, columns=[*columns, "difference", "p"])
+        lines.append(row)
+    columns = [*keys, "status", "n", "metric", "mean", "sd", "stl", "best", "R", "R_low", "R_high"]
+    table = pd.DataFrame(lines, columns=[*columns, "difference", "p"])
     return table.sort_values(["dataset", "epsilon", "method"], ignore_index=True)
 
 

@@ -1,17 +1,18 @@
 """One page about a results folder: runs, figures, claims and caveats, all in one file."""
 
 import base64
+import math
 from collections import Counter
 from html import escape
 from pathlib import Path
 
+import pandas as pd
+
 from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import main_metric, read_manifest, read_table, status_of
+from mpmtl.experiments.reader import accuracy, audits, read_table, runs
 from mpmtl.experiments.terminal import duration, pair_words
-from mpmtl.paper.figures.catalogue import KINDS, kind_of
+from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
-from mpmtl.paper.figures.privacy_audit import collect
-from mpmtl.paper.reproduce import FIGURES
 
 #: Mark and class of a verdict; the mark and the word say it without the colour.
 VERDICTS = {
@@ -20,7 +21,6 @@ VERDICTS = {
     "undecided": ("?", "open"),
 }
 SCALES = ("smoke", "laptop", "standard", "paper")
-OTHERS = (*SCALES, "reference")  # folders of other results within results
 STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
@@ -73,7 +73,7 @@ def page(results):
     Parameters
     ----------
     results : Path
-        Results folder; ``claims.csv`` and ``utility_bounds.csv`` in it are shown where they are.
+        Results folder, with ``claims.csv`` and ``utility_bounds.csv`` if it has them.
 
     Raises
     ------
@@ -81,22 +81,17 @@ def page(results):
         If there is neither a run nor a figure nor a table of claims.
     """
     results = Path(results)
-    found = [
-        (path.parent, read_manifest(path))
-        for path in sorted(results.rglob("*/*/*/*/manifest.json"))
-        if path.relative_to(results).parts[0] not in OTHERS
-    ]
-    runs = [(path, m) for path, m in found if path.relative_to(results).parts[0] != "audit"]
+    ran, audited = runs(results, finished=False), _audited(results)
     pictures = _pictures(results)
-    if not (runs or pictures or (results / "claims.csv").is_file()):
+    if not (len(ran) or pictures or (results / "claims.csv").is_file()):
         raise ResultsError(f"nothing to report in {results}: no run, no figure, no claims.csv")
     sections = {
         "Figures": pictures or "<p>There are no figures in this folder.</p>",
         "Claims of the paper": _claims(results / "claims.csv"),
         "Utility bounds": _file(results / "utility_bounds.csv", "utility bounds"),
-        "Audits": _audits(results),
-        "Caveats": _caveats([manifest for _, manifest in found]),
-        "Runs": _runs(results, runs),
+        "Audits": _audits(results, audited),
+        "Caveats": _caveats([*ran.manifest, *audited.manifest[~audited.index.duplicated()]]),
+        "Runs": _runs(ran),
         "How to make it again": _again(results),
     }
     ids = {name: name.split()[0].lower() for name in sections}
@@ -110,7 +105,7 @@ def page(results):
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-        f"{_facts(runs)}<nav>{links}</nav>\n{body}</body></html>\n"
+        f"{_facts(ran)}<nav>{links}</nav>\n{body}</body></html>\n"
     )
 
 
@@ -152,8 +147,15 @@ def _counted(values, noun="run"):
     return "; ".join(f"{value} ({n} {noun}{'s' * (n > 1)})" for value, n in counts)
 
 
-def _facts(runs):
-    manifests = [manifest for _, manifest in runs]
+def _audited(results):
+    try:
+        return audits(results)
+    except ResultsError:
+        return pd.DataFrame(columns=["manifest"])
+
+
+def _facts(ran):
+    manifests = list(ran.manifest)
     if not manifests:
         return "<p>There are no runs in this folder, only what was made from them.</p>"
     days = sorted(m[key][:10] for m in manifests for key in ("started", "updated"))
@@ -161,8 +163,7 @@ def _facts(runs):
     names = "numpy", "scipy", "pandas"
     items = {
         "scale": _counted(
-            f"tuning {m['settings']['tuning']['name']}, {m['replicates_done']} replicates"
-            for m in manifests
+            f"grid {run.grid}, {run.replicates} replicates" for run in ran.itertuples()
         ),
         "date": " to ".join(dict.fromkeys((days[0], days[-1]))),
         "runs": f"{len(manifests)}, "
@@ -186,41 +187,42 @@ def _pair(block):
     return "none" if words == "-" else words
 
 
-def _runs(results, runs):
+def _runs(ran):
+    if not len(ran):
+        return "<p>There are no runs in this folder.</p>"
     columns = ["method", "privacy", "epsilon", "budget", "claimed (eps, delta)"]
     columns += ["proved (eps, delta)", "metric", "mean ± sd", "separate tasks", "replicates"]
     columns += ["run", "experiment"]
-    groups = {}
-    for path, manifest in runs:
-        *tag, dataset, method, privacy, _ = path.relative_to(results).parts
-        epsilon, statement = manifest["settings"]["epsilon"], manifest.get("privacy")
-        measured = ("-", "-", "-")
-        if (path / "replicates.csv").is_file():
-            rows = main_metric(path)
-            spread = f" ± {rows.value.std():.4f}" if len(rows) > 1 else ""
-            measured = (rows.metric.iloc[0], f"{rows.value.mean():.4f}{spread}")
-            measured += (f"{rows.stl.mean():.4f}",)
-        row = [method, privacy, "-" if epsilon is None else f"{epsilon:g}"]
-        row.append(status_of(manifest) if statement else "not known")
-        row += [_pair((statement or {}).get(key)) for key in ("claimed", "proved")]
-        row += [*measured, manifest["replicates_done"], manifest["status"], "/".join(tag) or "-"]
-        groups.setdefault(dataset, []).append(((*tag, ""), method, privacy, epsilon or 0, row))
-    if not groups:
-        return "<p>There are no runs in this folder.</p>"
+    finished = ran[[manifest["status"] == "complete" for manifest in ran.manifest]]
+    values = dict(list(accuracy(finished).groupby("run"))) if len(finished) else {}
+    groups = ran.sort_values(["tag", "method", "privacy", "epsilon"]).groupby("dataset", sort=False)
     return "".join(
-        f"<h3>{escape(name)}: {len(rows)} runs</h3>"
-        f"{_table(columns, [row for *_, row in sorted(rows, key=lambda r: r[:4])])}"
-        for name, rows in groups.items()
+        f"<h3>{escape(name)}: {len(part)} runs</h3>"
+        f"{_table(columns, [_run_cells(run, values.get(run.Index)) for run in part.itertuples()])}"
+        for name, part in sorted(groups)
     )
+
+
+def _run_cells(run, rows):
+    measured = ("-", "-", "-")
+    if rows is not None:
+        spread = f" ± {rows.value.std():.4f}" if len(rows) > 1 else ""
+        measured = (rows.metric.iloc[0], f"{rows.value.mean():.4f}{spread}")
+        measured += (f"{rows.stl.mean():.4f}",)
+    epsilon = "-" if math.isnan(run.epsilon) else f"{run.epsilon:g}"
+    statement = run.manifest.get("privacy", {})
+    pairs = [_pair(statement.get(key)) for key in ("claimed", "proved")]
+    state = (run.replicates, run.manifest["status"], run.tag or "-")
+    return [run.method, run.privacy, epsilon, run.status, *pairs, *measured, *state]
 
 
 def _pictures(results):
     order, kinds = [figure.experiment for figure in FIGURES], list(KINDS.values())
     numbers = {f.experiment: f.name for f in FIGURES if f.name.startswith("Fig.")}
     paths = [path for path in (results / "figures").glob("*.csv") if kind_of(path.stem)]
-    place = {name: k for k, name in enumerate(order)}
-    paths.sort(key=lambda p: (kinds.index(kind_of(p.stem)), place.get(p.stem, 99), p.stem))
-    shown = []
+    rank = {name: k for k, name in enumerate(order)}
+    paths.sort(key=lambda p: (kinds.index(kind_of(p.stem)), rank.get(p.stem, 99), p.stem))
+    blocks = []
     for path in paths:
         kind, picture, table = kind_of(path.stem), path.with_suffix(".png"), read_table(path)
         if not picture.is_file():
@@ -234,14 +236,14 @@ def _pictures(results):
         if "status" in table:
             stated = sorted(set(table.status) - {"none"})
             words += f" Budgets shown: {' and '.join(stated) or 'none'}."
-        shown.append(
+        blocks.append(
             f"<figure{' class=wide' * (width > 1000)}>"
             f'<div class="picture" tabindex="0"><img width="{width}" height="{height}"'
             f' alt="{escape(words)}" src="{source}"></div>'
             f"<figcaption><b>{numbers.get(path.stem, 'Not in the paper')}.</b> {escape(words)} "
             f"Numbers: <code>figures/{escape(path.name)}</code></figcaption></figure>\n"
         )
-    return f'<div class="figures">{"".join(shown)}</div>' if shown else ""
+    return f'<div class="figures">{"".join(blocks)}</div>' if blocks else ""
 
 
 def _text(path):
@@ -273,12 +275,11 @@ def _claims(path):
     return f"<p>{len(table)} claims: {escape(head)}.</p>{_table(table, table.to_numpy(), long)}"
 
 
-def _audits(results):
+def _audits(results, audited):
     saved = results / "figures/privacy_audit.csv"
-    try:
-        table = read_table(saved) if saved.is_file() else collect(results)
-    except ResultsError:
+    if not (saved.is_file() or len(audited)):
         return "<p>There are no audits in this folder.</p>"
+    table = read_table(saved) if saved.is_file() else audited
     columns = [
         "dataset",
         "method",
@@ -297,14 +298,14 @@ def _audits(results):
 
 
 def _caveats(manifests):
-    found, counts = {}, Counter()
+    texts, counts = {}, Counter()
     for manifest in manifests:
         caveats = manifest.get("privacy", {}).get("caveats", {})
-        found |= caveats
+        texts |= caveats
         counts.update(caveats.keys())
-    if not found:
+    if not texts:
         return "<p>No run of this folder has a caveat.</p>"
-    items = [(f"{code} (in {counts[code]} manifests)", text) for code, text in found.items()]
+    items = [(f"{code} (in {counts[code]} manifests)", text) for code, text in texts.items()]
     return _definitions(items, "caveats")
 
 
@@ -314,7 +315,7 @@ def _again(results):
     source = results.as_posix() if not results.is_absolute() else f"results/{results.name}"
     lines = (
         f"make reproduce-paper SCALE={scale}   # all runs and figures; goes on where it was",
-        f"make figures SOURCE={source}   # the figures from their tables, without runs",
+        f"make figures SOURCE={source}   # the figures, without runs",
         f"make report SOURCE={source}   # this page",
     )
     return f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -1,5 +1,7 @@
 """Bounds on what a task contributes, for each task by itself."""
 
+import math
+
 import numpy as np
 
 ORDINARY = 1e-100, 1e100  # norms whose squares neither overflow nor vanish
@@ -47,7 +49,8 @@ def bounded(V, K, axes=1):
     Step 3 of Algorithm 1 of the paper.
     """
     V = np.asarray(V, dtype=float)
-    flat = V.reshape(*V.shape[: V.ndim - axes], -1)
+    own = V.ndim - axes
+    flat = V.reshape(*V.shape[:own], math.prod(V.shape[own:]))
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("...d,...d->...", flat, flat))
     extreme = _extreme(norms)

@@ -46,6 +46,17 @@ CAVEATS = {
 }
 
 
+#: Caveats of choices that the budget does not cover; a guarantee with one of them is marked.
+UNCOVERED = ("tuning-not-charged", "pooled-schema")
+MARK = "*"
+MARK_WORDS = f"{MARK} some choices are made from all tasks' data, outside the budget"
+
+
+def mark(caveats):
+    """The mark of a guarantee whose budget does not cover all choices, or nothing."""
+    return MARK if set(UNCOVERED) & set(caveats) else ""
+
+
 class PrivacyCaveat(UserWarning):
     """A limit of a privacy statement; its text starts with one of the codes in `CAVEATS`."""
 

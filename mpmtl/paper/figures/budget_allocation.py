@@ -1,14 +1,19 @@
 """Fig. 4: error of the cross-validation over how the budget is shared by the rounds."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from mpmtl.experiments.reader import run_table, summary
+from mpmtl.experiments.reader import needed, read_rows, runs, summary
+from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_band
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
+
+LINES = (
+    "epsilon == 0.1 and privacy == 'wishart' and method == 'lr'",
+    "method == 'stl'",
+    "method == 'mtl_lr'",
+)
 
 
 def collect(results, form):
@@ -16,23 +21,20 @@ def collect(results, form):
 
     For each replicate the other settings are those that cross-validation finds best there.
     """
-    root = Path(results) / f"budget_allocation_{form}" / "low_rank"
     key, _ = AXES[form]
-    cv = run_table(root / "lr/wishart/eps-0.1", "cv")
-    cv["steps"] = np.where(cv.accelerated, "accelerated", "basic")
-    parts = [cv.assign(method="lr", privacy="wishart", status="claimed")]
-    for method in ("stl", "mtl_lr"):
-        scores = run_table(root / method / "none/eps-inf", "cv")
-        level = {
-            "method": method,
-            "privacy": "none",
-            "status": "none",
-            "steps": np.nan,
-            key: np.nan,
-        }
-        parts.append(scores.assign(**level))
+    experiment = f"budget_allocation_{form}"
+    own = runs(results).query("experiment == @experiment and dataset == 'low_rank'")
+    parts = [
+        needed(own.query(query), f"no {experiment} of {query.split()[-1]} below {results}")
+        for query in LINES
+    ]
+    cv = read_rows(pd.concat(parts), "cv")
+    private = cv.privacy != "none"
+    steps = np.where(cv.accelerated == True, "accelerated", "basic")  # noqa: E712, not all have it
+    cv["steps"] = pd.Series(steps, cv.index).where(private)
+    cv[key] = cv[key].where(private).astype(float)
     keys = ["method", "privacy", "status", "steps", key]
-    best = pd.concat(parts).groupby([*keys, "replicate"], dropna=False).score.min()
+    best = cv.groupby([*keys, "replicate"], dropna=False).score.min()
     return summary(best.rename("value").reset_index(), keys)
 
 
@@ -53,6 +55,6 @@ def draw(table, path):
             ax.set_xticks([-8, -2, -1, 0, 1, 2, 8], ["-8", "-2", "-1", "0", "1", "2", "8"])
             ax.set_xticks([], minor=True)
         ax.set_xlabel(label)
-        ax.set_ylabel("nMSE on held-out folds")
+        ax.set_ylabel(f"{METRICS['nmse'].name} on held-out folds")
         ax.set_title(f"eps = 0.1, mean of {table['count'].max()} replicates, band +- 1 sd")
         legend_below(ax)

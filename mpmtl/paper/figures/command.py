@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mpmtl.errors import ResultsError, exit_in_one_line
 from mpmtl.experiments.reader import read_table
-from mpmtl.paper.figures.catalogue import KINDS, make
+from mpmtl.paper.catalogue import KINDS, make
 
 
 def main(doc, name, show=None, **options):
@@ -18,7 +18,7 @@ def main(doc, name, show=None, **options):
     name : str
         Kind of figure.
     show : callable, optional
-        Is shown the table.
+        Is called with the table.
     **options : dict
         Further arguments of the script, name to keywords of `add_argument`.
     """

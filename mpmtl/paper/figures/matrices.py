@@ -1,13 +1,12 @@
 """Figs. 2 and 3: model matrices and task relations as pictures."""
 
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from mpmtl.data import LeakageExample, LowRank
-from mpmtl.experiments.reader import recorded_dataset, run_table, saved_models
+from mpmtl.experiments.reader import needed, recorded_dataset, runs, saved_models
 from mpmtl.paper.figures.style import COLUMN, figure
 
 COLOURMAP = "PuOr"  # readable for the colour-blind, white at zero
@@ -39,16 +38,25 @@ def _table(panels):
     return pd.concat(parts, ignore_index=True)
 
 
+def _run(results, experiment, method, privacy, epsilon):
+    """The one run of a results folder with these."""
+    query = "experiment == @experiment and method == @method and privacy == @privacy"
+    chosen = runs(results).query(f"{query} and epsilon == @epsilon")
+    message = f"no {experiment} of {method} at eps = {epsilon:g} below {results}"
+    return needed(chosen, message).iloc[0]
+
+
 def collect_leakage(results):
     """Fig. 2: models before MTL, after it without noise (eps = 1e40), and with it (eps = 0.1)."""
-    root = Path(results) / "model_leakage/leakage_example/lr/wishart"
-    leaked, protected = (saved_models(root / f"eps-{eps}") for eps in ("1e+40", "0.1"))
-    dataset, seed = recorded_dataset(root / "eps-0.1", LeakageExample)
+    leaked, protected = (
+        _run(results, "model_leakage", "lr", "wishart", epsilon) for epsilon in (1e40, 0.1)
+    )
+    dataset, seed = recorded_dataset(protected, LeakageExample)
     data, _ = dataset.draw(None, seed, 0)
     models = {
         "(a) before": np.array(data.y),
-        "(b) after, not protected, eps = 1e40": leaked,
-        "(c) after, claimed budget, eps = 0.1": protected,
+        "(b) after, not protected, eps = 1e40": saved_models(leaked),
+        "(c) after, claimed budget, eps = 0.1": saved_models(protected),
     }
     return _table({name: ("feature", columns_normalised(W)) for name, W in models.items()})
 
@@ -59,16 +67,17 @@ def collect_relations(results):
     The true models differ by replicate, so their mean would be zero: the lower row shows the first
     replicate, columns scaled to length 1.
     """
-    root = Path(results) / "task_relations/low_rank"
-    places = {
-        "dp_mtrl": root / "dp_mtrl/output_perturbation/eps-0.1",
-        "lr": root / "lr/wishart/eps-0.1",
+    dp_mtrl, lr = (
+        _run(results, "task_relations", *pair, 0.1)
+        for pair in (("dp_mtrl", "output_perturbation"), ("lr", "wishart"))
+    )
+    replicates = range(lr.replicates)
+    dataset, seed = recorded_dataset(lr, LowRank)
+    models = {
+        "true": [dataset.truth(seed, r)[0] for r in replicates],
+        "dp_mtrl (claimed)": [saved_models(dp_mtrl, r) for r in replicates],
+        "lr (claimed)": [saved_models(lr, r) for r in replicates],
     }
-    replicates = sorted(run_table(places["lr"], "replicates").replicate.unique())
-    dataset, seed = recorded_dataset(places["lr"], LowRank)
-    truth = [dataset.truth(seed, int(r))[0] for r in replicates]
-    found = {name: [saved_models(p, r) for r in replicates] for name, p in places.items()}
-    models = {"true": truth, "dp_mtrl (claimed)": found["dp_mtrl"], "lr (claimed)": found["lr"]}
     relations = {
         f"{name}: relation": ("task", np.mean([cosines(W) for W in Ws], axis=0))
         for name, Ws in models.items()

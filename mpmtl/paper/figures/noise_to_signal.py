@@ -1,11 +1,9 @@
 """Fig. 5: how large the noise is beside the covariance, over the rounds."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from mpmtl.experiments.reader import run_table, summary
+from mpmtl.experiments.reader import needed, read_rows, runs, summary
 from mpmtl.paper.figures.style import COLOURS, figure, legend_below, legend_words, line_with_band
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
@@ -18,16 +16,18 @@ def log_ratio(trace):
 
 def collect(results):
     """log10(||E||_F / ||Sigma~||_F) in each round of `lr`, and of `dp_mtrl` in its first round."""
-    root = Path(results)
-    parts = {
-        "lr": run_table(root / "noise_to_signal/low_rank/lr/wishart/eps-0.1", "trace"),
-        "dp_mtrl": run_table(root / "low_rank/dp_mtrl/output_perturbation/eps-0.1", "trace"),
+    at_budget = runs(results).query("dataset == 'low_rank' and epsilon == 0.1")
+    queries = {
+        "lr": "privacy == 'wishart' and experiment == 'noise_to_signal'",
+        "dp_mtrl": "privacy == 'output_perturbation' and experiment == ''",
     }
-    for method, trace in parts.items():
+    parts = []
+    for method, query in queries.items():
+        chosen = at_budget.query(f"method == '{method}' and {query}")
+        trace = read_rows(needed(chosen, f"no run of {method} for Fig. 5 below {results}"), "trace")
         trace["value"] = log_ratio(trace)
-        parts[method] = summary(trace, ["round"]).assign(method=method, status="claimed")
-    first = parts["dp_mtrl"].query("round == 1")
-    return pd.concat([parts["lr"], first], ignore_index=True)
+        parts.append(summary(trace, ["round"]).assign(method=method, status="claimed"))
+    return pd.concat([parts[0], parts[1].query("round == 1")], ignore_index=True)
 
 
 def draw(table, path):

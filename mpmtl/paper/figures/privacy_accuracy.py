@@ -1,11 +1,9 @@
 """Accuracy over the privacy budget: Figs. 6, 7, 9 and 10 of the paper, and any sweep like them."""
 
-from pathlib import Path
-
 import numpy as np
 
-from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import accuracy, stl_level, summary
+from mpmtl.experiments.reader import accuracy, needed, runs, stl_level, summary
+from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import (
     COLUMN,
     budget_axis,
@@ -15,11 +13,6 @@ from mpmtl.paper.figures.style import (
     look,
 )
 
-METRICS = {
-    "nmse": "nMSE on test samples",
-    "nmse_pooled": "nMSE on all tasks' test samples",
-    "aauc": "average AUC on test samples",
-}
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
 
@@ -40,16 +33,16 @@ def collect(results, dataset, methods=None):
     ResultsError
         If there is no such run.
     """
-    place = Path(results) / dataset
-    if not place.is_dir():
-        there = sorted(p.name for p in Path(results).glob("*") if p.is_dir())
-        raise ResultsError(f"no run of {dataset} below {results}: there is {', '.join(there)}")
-    rows = accuracy(place)
+    untagged = runs(results).query("experiment == ''")
+    chosen = untagged[untagged.dataset == dataset]
+    there = ", ".join(sorted(untagged.dataset.unique()))
+    needed(chosen, f"no run of {dataset} below {results}: there is {there}")
     if methods:
-        rows = rows[rows.method.isin(methods) | (rows.method + "/" + rows.privacy).isin(methods)]
-    if rows.empty:
-        raise ResultsError(f"no run of {', '.join(methods)} below {place}")
-    return summary(rows, ["dataset", "metric", "method", "privacy", "status", "epsilon"])
+        pairs = chosen.method + "/" + chosen.privacy
+        chosen = chosen[chosen.method.isin(methods) | pairs.isin(methods)]
+        needed(chosen, f"no run of {', '.join(methods)} on {dataset} below {results}")
+    keys = ["dataset", "metric", "method", "privacy", "status", "epsilon"]
+    return summary(accuracy(chosen), keys)
 
 
 def draw(table, path):
@@ -66,7 +59,7 @@ def draw(table, path):
             else:
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
-            ax.set_ylabel(METRICS.get(metric, metric))
+            ax.set_ylabel(METRICS[metric].label)
             ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
 

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from hydra.core.utils import JobStatus
+from hydra.experimental.callback import Callback
 
-from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import read_manifest
+from mpmtl.errors import exit_in_one_line
+from mpmtl.experiments.audit import build_audit
+from mpmtl.experiments.reader import audits
+from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import pair_words
 from mpmtl.paper.figures.style import (
     COLOURS,
@@ -18,26 +22,54 @@ from mpmtl.paper.figures.style import (
     look,
 )
 
+SIZES = ("d", "m", "rounds")
 
-def draw_profile(found, title, path):
+
+class ProfilePicture(Callback):
+    """Draws every audit of a command beside its tables: a callback named in conf/audit.yaml."""
+
+    def on_job_end(self, config, job_return, **kwargs):
+        if job_return.status is JobStatus.COMPLETED and "row" in job_return.return_value:
+            with exit_in_one_line():
+                picture(build_audit(job_return.cfg))
+
+
+def picture(run):
+    """Draw a finished audit in its folder: profile.png and .pdf.
+
+    Parameters
+    ----------
+    run : AuditRun
+
+    Raises
+    ------
+    ResultsError
+        If the folder cannot be written.
+    """
+    path = Path(run.results_dir) / run.folder
+    with RunFolder(path, run.settings, wait=True) as folder, folder.explained():
+        draw_profile(folder.records[0]["audit"], run.label, path / "profile")
+
+
+def draw_profile(audit, title, path):
     """One audit: the measured lower bound on delta over epsilon, and the guarantees as points.
 
     Parameters
     ----------
-    found : dict
+    audit : dict
         `Audit.as_dict()`.
     title : str
     path : Path
         Without suffix; PNG, PDF and CSV are written.
     """
-    table = pd.DataFrame(found["profile"])
-    confidence = f"{100 * found['confidence']:g} %"
+    table = pd.DataFrame(audit["profile"])
+    confidence = f"{100 * audit['confidence']:g} %"
     with figure(path, table) as ax:
         for k, (unit, rows) in enumerate(table[table.epsilon > 0].groupby("unit", sort=False)):
             label = f"measured lower bound, per {unit}\n({confidence} at each epsilon)"
             ax.plot(rows.epsilon, rows.delta_bound, color=COLOURS[k], label=label)
             ax.fill_between(rows.epsilon, 0, rows.delta_bound, color=COLOURS[k], alpha=0.15, lw=0)
-        for k, (name, verdict) in enumerate(found["verdicts"].items()):
+        for k, (name, verdict) in enumerate(audit["verdicts"].items()):
             ax.plot(
                 verdict["epsilon"],
                 verdict["delta"],
@@ -49,7 +81,7 @@ def draw_profile(found, title, path):
                 zorder=3,
             )
         ax.set_xscale("log")
-        top = max(table.delta_bound.max(), *(v["delta"] for v in found["verdicts"].values()), 0.01)
+        top = max(table.delta_bound.max(), *(v["delta"] for v in audit["verdicts"].values()), 0.01)
         ax.set_ylim(0, 1.15 * top)
         ax.set_xlabel("epsilon (one task, all rounds)")
         ax.set_ylabel("delta")
@@ -57,46 +89,22 @@ def draw_profile(found, title, path):
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28))
 
 
-def collect(root):
-    """One row for each audit of a results folder: what was stated and what was measured.
-
-    Raises
-    ------
-    ResultsError
-        If there is none.
-    """
-    rows = []
-    place = Path(root) / "audit"
-    for path in sorted(place.rglob("manifest.json")):
-        manifest, parts = read_manifest(path), path.relative_to(place).parts
-        for name, verdict in manifest.get("verdicts", {}).items():
-            keys = ("epsilon", "delta", "measured", "verdict", "attack", "pair")
-            rows.append(
-                {
-                    "dataset": parts[0],
-                    "method": parts[1],
-                    "privacy": parts[2],
-                    "sizes": parts[3],
-                    "stated_epsilon": manifest["settings"]["epsilon"],
-                    "confidence": manifest["settings"]["confidence"],
-                    "guarantee": name,
-                    **{key: verdict[key] for key in keys},
-                }
-            )
-    if not rows:
-        raise ResultsError(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
-    return pd.DataFrame(rows)
+def collect(results):
+    """A row for each audit and guarantee: what was stated and what was measured."""
+    keys = ["dataset", "method", "privacy", *SIZES, "stated_epsilon", "confidence", "guarantee"]
+    keys += ["epsilon", "delta", "measured", "verdict", "attack", "pair"]
+    return audits(results)[keys].reset_index(drop=True)
 
 
 def draw(table, path):
     """Measured lower bound on delta at the stated epsilon, a line for each mechanism and method.
 
     With the curve 1 - e^-eps, what the one-sided Wishart noise gives up exactly. Guarantees that
-    were found at another epsilon than the stated one are in the table only.
+    are stated at another epsilon than the stated one are in the table only.
     """
     stated = table[np.isclose(table.epsilon, table.stated_epsilon)]
     stated = stated.sort_values("guarantee").drop_duplicates(
-        ["dataset", "method", "privacy", "sizes", "stated_epsilon"]
+        ["dataset", "method", "privacy", *SIZES, "stated_epsilon"]
     )
     groups = sorted(stated.groupby(["privacy", "method"]), key=lambda item: -item[1].measured.max())
     with figure(path, table, height=3.6) as ax:
@@ -110,7 +118,7 @@ def draw(table, path):
                 **look(k),
                 label=legend_words(method, privacy, rows.guarantee.iloc[0]),
                 markerfacecolor="none",
-                markersize=4 + k % len(MARKERS),  # so that lines at zero are told apart
+                markersize=4 + k % len(MARKERS),  # so that lines at zero can be told apart
                 lw=1,
                 clip_on=False,
             )

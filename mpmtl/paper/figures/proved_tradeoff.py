@@ -1,11 +1,10 @@
 """Accuracy over epsilon for methods with equal budgets, one panel for each data set."""
 
-from pathlib import Path
-
 import numpy as np
 
-from mpmtl.experiments.reader import read_manifest, status_of
-from mpmtl.paper.comparison import compare, read_replicates
+from mpmtl.experiments.reader import accuracy, needed, runs
+from mpmtl.metrics import METRICS
+from mpmtl.paper.comparison import compare
 from mpmtl.paper.figures.style import (
     budget_axis,
     figure,
@@ -14,24 +13,16 @@ from mpmtl.paper.figures.style import (
     line_with_band,
 )
 
-NAMES = {"nmse": "nMSE", "aauc": "aAUC"}
-
 
 def collect(results, reference="fl"):
-    """`mpmtl.paper.comparison.compare` with the status (claimed, proved, none) of every run.
+    """`mpmtl.paper.comparison.compare` of the runs of experiment=proved_tradeoff.
 
-    Of the runs of experiment=proved_tradeoff if there are any below `results`, else of all.
+    If there are none below `results`, of those without a tag.
     """
-    own = Path(results) / "proved_tradeoff"
-    results = own if own.is_dir() else Path(results)
-    table = compare(read_replicates(results), reference)
-    folders = (
-        results / row.dataset / row.method / row.privacy / f"eps-{row.epsilon:g}"
-        for row in table.itertuples()
-    )
-    status = [status_of(read_manifest(folder / "manifest.json")) for folder in folders]
-    table.insert(4, "status", status)
-    return table
+    finished = runs(results)
+    own = "proved_tradeoff" if (finished.experiment == "proved_tradeoff").any() else ""
+    chosen = needed(finished[finished.experiment == own], f"no run without a tag below {results}")
+    return compare(accuracy(chosen), reference)
 
 
 def draw(table, path):
@@ -50,9 +41,9 @@ def draw(table, path):
     with figure(path, table, squeeze=False, **size) as axes:
         for ax, dataset in zip(axes[0], datasets, strict=True):
             rows = table[table.dataset == dataset]
-            for k, ((method, privacy), runs) in enumerate(noisy.groupby(["method", "privacy"])):
-                line = runs[runs.dataset == dataset]
-                status = " or ".join(sorted(runs.status.unique()))
+            for k, ((method, privacy), lines) in enumerate(noisy.groupby(["method", "privacy"])):
+                line = lines[lines.dataset == dataset]
+                status = " or ".join(sorted(lines.status.unique()))
                 line_with_band(ax, line.epsilon, line, k, legend_words(method, privacy, status))
             ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
             free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
@@ -61,16 +52,16 @@ def draw(table, path):
             budget_axis(ax, sorted(noisy.epsilon.unique()))
             ax.set_title(dataset)
             ax.set_xlabel("epsilon (one task)")
-            metric = rows.metric.iloc[0]
-            ax.set_ylabel(f"{NAMES[metric]} on test samples")
+            metric = METRICS[rows.metric.iloc[0]]
+            ax.set_ylabel(metric.label)
             # failures far beyond separate tasks would hide the rest
-            if metric == "nmse":
-                low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
-                ax.set_ylim(low - 0.06 * (top - low), top)
-            else:
+            if metric.higher_is_better:
                 top = rows["mean"].max()
                 gap = max(top - rows.stl.mean(), 0.005)
                 ax.set_ylim(top - 3 * gap, top + 0.2 * gap)
+            else:
+                low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
+                ax.set_ylim(low - 0.06 * (top - low), top)
         counts = dict.fromkeys((table.n.min(), table.n.max()))
         words = f"mean of {' to '.join(map(str, counts))} replicates, band +- 1 sd"
         axes[0, 0].figure.suptitle(words, size=8)

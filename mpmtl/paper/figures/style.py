@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from mpmtl.privacy.statements import MARK, MARK_WORDS
+
 COLUMN = 3.5  # inches
 #: Okabe and Ito's colours, in the order in which lines take them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -52,6 +54,8 @@ def figure(path, table, width=COLUMN, height=2.6, **subplots):
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn.subplots(**subplots)
+        if "status" in table and table.status.str.endswith(MARK).any():
+            drawn.supxlabel(MARK_WORDS, size=6, x=0.99, ha="right")
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})
         drawn.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})

@@ -1,20 +1,16 @@
 """Fig. 8: what more tasks bring to the first twenty."""
 
-from pathlib import Path
-
-import pandas as pd
-
-from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import accuracy, summary
+from mpmtl.experiments.reader import accuracy, needed, runs, summary
+from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars
 
 
 def collect(results):
     """Error of the first 20 tasks over the number of tasks that take part, bars of one sd."""
-    places = sorted((Path(results) / "task_number").glob("m=*"))
-    if not places:
-        raise ResultsError(f"no task_number below {results}: mpmtl-run experiment=task_number")
-    rows = pd.concat([accuracy(p).assign(m=int(p.name.split("=")[1])) for p in places])
+    chosen = runs(results).query("experiment == 'task_number'")
+    needed(chosen, f"no task_number below {results}: mpmtl-run experiment=task_number")
+    rows = accuracy(chosen)
+    rows["m"] = rows["dataset.used"].astype(int)
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "m"]
     return summary(rows, keys)
 
@@ -33,7 +29,7 @@ def draw(table, path):
         ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         ax.set_xticks([], minor=True)
         ax.set_xlabel("tasks that take part")
-        ax.set_ylabel("nMSE of the first 20 tasks")
+        ax.set_ylabel(f"{METRICS[table.metric.iloc[0]].name} of the first 20 tasks")
         ax.set_title(
             f"{table.dataset.iloc[0]}, mean of {table['count'].max()} replicates, bars +- 1 sd"
         )

@@ -1,13 +1,10 @@
 """Figs. S1 and S2: accuracy over the share of samples that trains."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 
-from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import accuracy, summary
-from mpmtl.paper.figures.privacy_accuracy import BASELINES, METRICS
+from mpmtl.experiments.reader import accuracy, needed, runs, summary
+from mpmtl.metrics import METRICS
+from mpmtl.paper.figures.privacy_accuracy import BASELINES
 from mpmtl.paper.figures.style import COLUMN, figure, legend_below, legend_words, line_with_bars
 
 
@@ -17,13 +14,14 @@ def collect(results, dataset):
     nMSE is that of all tasks together: with 90 % for training, small tasks have two test samples
     left, and their own variance says nothing.
     """
-    places = sorted((Path(results) / "training_percentage").glob(f"*/{dataset}"))
-    if not places:
-        command = f"mpmtl-run experiment=training_percentage_{dataset}"
-        raise ResultsError(f"no training_percentage of {dataset} below {results}: {command}")
-    rows = pd.concat(
-        [accuracy(p, pooled=True).assign(percent=100 * float(p.parent.name)) for p in places]
+    experiment = f"mpmtl-run experiment=training_percentage_{dataset}"
+    chosen = runs(results).query("experiment == 'training_percentage' and dataset == @dataset")
+    needed(
+        chosen[chosen.epsilon.notna()],
+        f"no training_percentage of {dataset} below {results}: {experiment}",
     )
+    rows = accuracy(chosen, pooled=True)
+    rows["percent"] = 100 * rows["dataset.train_fraction"]
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon", "percent"]
     return summary(rows, keys)
 
@@ -46,7 +44,7 @@ def draw(table, path):
             axes[0, column].set_title(f"eps = {eps:g}")
             axes[1, column].set_xlabel("samples that train, %")
         for ax in axes[:, 0]:
-            ax.set_ylabel(METRICS.get(metric, metric))
+            ax.set_ylabel(METRICS[metric].label)
         ticks = np.sort(table.percent.unique())
         axes[0, 0].set_xticks(ticks, [f"{t:g}" for t in ticks])
         n = table["count"].max()

@@ -1,0 +1,108 @@
+"""A sweep: the jobs that the words of a command make, carried out one by one, and what came out."""
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from mpmtl.errors import InputError, ResultsError
+from mpmtl.experiments.config import register_schema
+from mpmtl.experiments.terminal import sweep_table
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def conf_dir():
+    """The configs: inside the package of a wheel, beside it in a checkout."""
+    inside = PACKAGE / "conf"
+    return inside if inside.is_dir() else PACKAGE.parent / "conf"
+
+
+def jobs(config_name, build, words):
+    """The jobs of a command with ``-m`` and these words, each once.
+
+    Parameters
+    ----------
+    config_name : str
+        Primary config: config or audit.
+    build : callable
+        ``build(cfg)`` gives a job with `results_dir`, `folder` and `settings`.
+    words : list of str
+        Overrides; those of a sweep replace the choices of the experiment that they name.
+
+    Returns
+    -------
+    list of Run or AuditRun
+    """
+    register_schema()
+    parse = OverridesParser.create().parse_overrides
+    given = parse(list(words))
+    named = [word.input_line for word in given if word.key_or_group == "experiment"]
+    with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+        params = compose(config_name, named, return_hydra_config=True).hydra.sweeper.params
+        swept = parse([f"{key}={value}" for key, value in (params or {}).items()])
+        choices = {word.get_key_element(): _choices(word) for word in (*swept, *given)}
+        made = [build(compose(config_name, list(chosen))) for chosen in product(*choices.values())]
+    return list({_identity(job): job for job in made}.values())
+
+
+def _choices(word):
+    """An override for each value of a parsed word; a list in brackets is one value."""
+    if not word.is_sweep_override():
+        return [word.input_line]
+    return [f"{word.get_key_element()}={value}" for value in word.sweep_string_iterator()]
+
+
+def _identity(job):
+    """What two jobs share that are the same."""
+    return job.results_dir, job.folder, json.dumps(job.settings, sort_keys=True)
+
+
+def attempt(name, make, execute, done, **options):
+    """Carry out one job of a sweep, unless the same was done before.
+
+    Parameters
+    ----------
+    name : str
+        Of the job, for the list of those that failed.
+    make : callable
+        ``make()`` gives the job, with `label`, `results_dir`, `folder` and `settings`.
+    execute : callable
+        ``execute(job, explained=codes, **options)`` carries it out and returns a row of the
+        sweep's table, with the codes of its caveats.
+    done : dict
+        Rows of the jobs before, by what makes a job the same; it gets the new one.
+
+    Returns
+    -------
+    dict
+        The name; row and folder, or the error, which is printed.
+    """
+    try:
+        job = make()
+        same = _identity(job)
+        if same in done:  # epsilon does not matter to a method that is not private
+            print(f"{job.label}: the same run as above")
+        else:
+            explained = {code for row in done.values() for code in row["caveats"]}
+            done[same] = execute(job, explained=explained, **options)
+        return {"name": name, "row": done[same], "folder": job.folder}
+    except (InputError, ResultsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return {"name": name, "error": str(error)}
+
+
+def report(outcomes):
+    """Print the table of a sweep and the jobs that failed; returns how many these are."""
+    rows = {outcome["folder"]: outcome["row"] for outcome in outcomes if "row" in outcome}
+    if rows:
+        print(f"\n{sweep_table(list(rows.values()))}", flush=True)
+    failed = [outcome for outcome in outcomes if "error" in outcome]
+    if failed:
+        print(f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr)
+    for outcome in failed:
+        print(f"  {outcome['name']}: {outcome['error']}", file=sys.stderr)
+    return len(failed)

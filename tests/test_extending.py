@@ -1,0 +1,111 @@
+"""docs/extending.md: every example is run as it stands on the page."""
+
+import os
+import re
+import subprocess
+
+import pandas as pd
+import pytest
+from conftest import BIN, ROOT, mpmtl_run
+
+PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
+SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
+
+
+def commands(section):
+    (text,) = [s for s in SECTIONS if s.startswith(section)]
+    return [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+        for line in block.splitlines()
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the files of the page, each called as its first line says."""
+    root = tmp_path_factory.mktemp("own")
+    for language, text in BLOCKS:
+        if language != "sh":
+            path = root / text.splitlines()[0].removeprefix("# ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return root
+
+
+def carried_out(section, folder):
+    """Run the commands of a section; what they printed."""
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    printed = []
+    for line in commands(section):
+        done = subprocess.run(
+            line, shell=True, cwd=folder, env=env, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, line + done.stderr
+        assert done.stderr == ""
+        printed.append(done.stdout)
+    return printed
+
+
+def test_a_data_set(folder):
+    carried_out("A data set", folder)
+    rows = pd.read_csv(folder / "results/smoke/plane/lr/wishart/eps-1/replicates.csv")
+    assert rows.value.notna().all()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("dataset.n=abc", "dataset.n = abc must be a whole number"),
+        ("dataset.n=1.5", "dataset.n = 1.5 must be a whole number"),
+        ("dataset.noise=true", "dataset.noise = True must be a number"),
+        ("dataset.size=3", "unknown key 'dataset.size'"),
+    ],
+)
+def test_settings_of_an_own_data_set_are_checked(word, message, folder):
+    own = ("--config-dir", "own", "dataset=plane", "scale=smoke")
+    done = mpmtl_run(*own, word, cwd=folder, env={"PYTHONPATH": "."})
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_method_with_a_setting_of_its_own_and_a_figure(folder):
+    sweep, half = carried_out("A method", folder)
+    assert [line.split()[1:3] for line in sweep.splitlines()[-4:]] == [
+        *[["pulled", "gaussian"]] * 2,
+        *[["lr", "gaussian"]] * 2,
+    ]
+    assert "weight = " in sweep
+    cv = pd.read_csv(folder / "results/smoke/low_rank/pulled/gaussian/eps-1/cv.csv")
+    assert set(cv.weight) == {0.1, 0.3, 1}
+    assert "1 candidate, no cross-validation" in half
+    carried_out("A figure", folder)
+    table = pd.read_csv(folder / "results/smoke/figures/own_figure.csv")
+    assert set(zip(table.method, table.epsilon, strict=True)) >= {("pulled", 1), ("lr", 10)}
+    assert (folder / "results/smoke/figures/own_figure.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("method.grid.weight=2", "method.grid.weight = 2 must be from 0 to 1"),
+        ("method.grid.heavy=2", "unknown key 'method.grid.heavy'"),
+        ("method=pulled/wishart", "mechanism wishart does not fit a method that releases a sum"),
+        ("method=puled/wishart", "unknown method 'puled': did you mean pulled"),
+    ],
+)
+def test_settings_and_pairs_of_an_own_method_are_checked(word, message, folder):
+    own = ("--config-dir", "own", "method=pulled", "scale=smoke")
+    own = own[:-2] + own[-1:] if word.startswith("method=") else own
+    done = mpmtl_run(*own, word, cwd=folder, env={"PYTHONPATH": "."})
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_mechanism(folder):
+    run, audit = carried_out("A mechanism", folder)
+    assert "proved      (1, 0.0005" in run
+    assert "verdict     not refuted (the proved guarantee)" in audit
