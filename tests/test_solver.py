@@ -201,7 +201,7 @@ def test_noise_free_private_rounds_are_the_non_private_ones(rng):
         start = np.zeros(datafit.shape)
         plain, private = (
             list(proximal_rounds(datafit, Projection(penalty, release), start, settings))
-            for release in (None, lambda t, W: penalty.covariance(W))
+            for release in (None, lambda t, W, penalty=penalty: penalty.covariance(W))
         )
         np.testing.assert_allclose(plain[-1], private[-1], rtol=1e-9, atol=1e-9)
 
