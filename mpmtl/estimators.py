@@ -13,7 +13,7 @@ from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import Gaussian, Mechanism
 from mpmtl.privacy.statements import warn_caveats
-from mpmtl.solvers.proximal import solve
+from mpmtl.solvers.proximal import solve, solve_each
 from mpmtl.solvers.single_task import ridge_path
 
 DEFAULT_MECHANISM = Gaussian(shift=1.0)
@@ -76,7 +76,7 @@ class SingleTaskLearner(_Learner):
         if self.penalty == "l2":
             W = ridge_path(datafit, [self.lam])[0]
         else:
-            W, self.dual_gap_, self.n_rounds_ = solve(datafit, penalty_named("l1"), self.lam)
+            W, self.dual_gap_, self.n_rounds_ = solve_each(datafit, penalty_named("l1"), self.lam)
         self.coef_ = W.T
         return self
 
