@@ -68,7 +68,7 @@ class Release:
         if self.kind == "covariance":
             return np.matmul(V.swapaxes(-1, -2), V)
         if self.kind == "diagonal":
-            return (V**2).sum(axis=-2)
+            return np.einsum("...md,...md->...d", V, V)
         if self.kind == "relation":
             return np.matmul(V, V.swapaxes(-1, -2))
         return V if self.kind == "sample" else V.sum(axis=-1 - self.axes)
