@@ -172,7 +172,7 @@ class Own:
     [
         ("nan", "task 2: feature x2 is NaN or infinite in 1 of 6 rows"),
         ("infinite", "task 2: feature x2 is NaN or infinite in 1 of 6 rows"),
-        ("constant", "feature x2 is constant (4): drop it, or name it as the bias"),
+        ("constant", None),
         ("empty", "task 3 is empty: drop it or give it samples"),
         ("one_class", "task 1 has one class only (+1): drop it"),
         ("nothing", None),

@@ -148,17 +148,12 @@ def test_stl_best_has_candidates_of_both_penalties():
     assert {c.penalty for c in candidates} == {"l1", "l2"}
 
 
-@pytest.mark.parametrize(
-    ("penalty", "changed"),
-    [("l2", "y"), ("l2", "X and y"), ("l1", "y")],  # the l1 solver's step depends on every X
-)
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
 @pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_stl_tasks_do_not_see_each_other(penalty, changed, kind, rng):
+def test_stl_tasks_do_not_see_each_other(penalty, kind, rng):
     """Claim 1: replacing a task leaves the others' models alone, bit for bit."""
     data = ragged_data(rng, 4, 3, kind)
-    other = replace(data, y=(data.y[0][::-1], *data.y[1:]))
-    if changed == "X and y":
-        other = replace(other, X=(9 * data.X[0], *data.X[1:]))
+    other = replace(data, X=(10 * data.X[0], *data.X[1:]), y=(data.y[0][::-1], *data.y[1:]))
     candidate = SingleTaskCandidate(penalty, 0.02, 200)
     before, after = (
         fit_one(SingleTask(penalty=penalty), datafit_for(d), np.zeros((4, 3)), candidate, NO_BUDGET)
@@ -190,4 +185,4 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
 def test_stl_is_proved_and_tuning_is_not_covered():
     block = SingleTask().statement(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
-    assert block.caveats == ("tuning-not-charged",)
+    assert block.caveats == ()  # what is tuned over all tasks is a matter of the run

@@ -295,14 +295,18 @@ class Budget:
         if self.free:
             return NO_PROTECTION
         costs = [gate.cost for gate in gates]
+        votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
             require(
-                len(gates) == 1 and not beside,
+                len(gates) == 1,
                 f"mechanism {mechanism.name} has no proved cost to add to other releases",
             )
             claimed, proved = mechanism.guarantees(
                 gates[0].release, gates[0].budgets, epsilon, delta
             )
+            if beside and proved is not None:  # pure budgets add up
+                basis = f"{proved.basis}{votes}"
+                proved = replace(proved, epsilon=proved.epsilon + sum(beside), basis=basis)
             return PrivacyStatement(
                 mechanism.name, claimed, proved, (*mechanism.caveats, *caveats), relation=relation
             )
@@ -312,16 +316,13 @@ class Budget:
             spent <= delta,
             f"the releases cost ({epsilon:g}, {spent:.3g}), which is more than delta = {delta:.3g}",
         )
-        basis = mechanism.basis
-        if beside:
-            basis = f"{basis}; {sum(beside):g} of it for the votes (exponential mechanism)"
         notes = ()
         if m is not None and delta * m > NEAR:
             notes = (
                 f"delta = {delta:.3g} is not far below 1/m = {1 / m:.3g}: releasing one task in "
                 "the clear would cost no more",
             )
-        proved = Guarantee(epsilon, delta, basis)
+        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}")
         return PrivacyStatement(
             mechanism.name, None, proved, caveats, notes, relation=relation, cost=cost
         )
