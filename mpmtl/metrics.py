@@ -29,6 +29,7 @@ class Metric:
 
     @property
     def label(self):
+        """What an axis is called."""
         return f"{self.name} on {self.samples}"
 
     def better(self, values, others):

@@ -132,6 +132,7 @@ class Run:
 
     @property
     def label(self):
+        """Data x method, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}"
 
     @property
