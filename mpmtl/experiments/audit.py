@@ -88,6 +88,7 @@ def build_audit(cfg):
     if "d" in synthetic:
         d = sizes["d"] or FEATURES
         settings["dataset"] |= {"d": d, "m": sizes["m"] or max(TASKS, d + 5)}
+    settings["dataset"].pop("n_public", None)  # an audit's sizes are fixed
     dataset = instantiated("dataset", settings.pop("dataset"))
     mechanism = instantiated("privacy", settings.pop("privacy"))
     method = settings.pop("method")

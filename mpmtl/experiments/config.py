@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from inspect import signature
 from types import NoneType
@@ -110,6 +110,8 @@ class Run:
         The resolved config without the execution keys: what the numbers depend on.
     grid : str
         The density of the grids, and which settings were given otherwise.
+    n_public : list, optional
+        Least and largest size of a task that are public.
     """
 
     dataset: Any
@@ -129,11 +131,19 @@ class Run:
     tag: str
     settings: dict = field(repr=False)
     grid: str = ""
+    n_public: list | None = None
 
     @property
     def label(self):
         """Data x method, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}"
+
+    def draw(self, replicate):
+        """Training and test data of a replicate."""
+        train, test = self.dataset.draw(self.data_dir, self.seed, replicate)
+        if self.n_public is not None:
+            train = replace(train, n_public=tuple(self.n_public))
+        return train, test
 
     @property
     def folder(self):
@@ -167,6 +177,7 @@ def build(cfg):
     """
     settings, recorded = resolved(cfg, Schema, GROUPS)
     grid = _merge_grids(cfg, settings, recorded)
+    n_public = settings["dataset"].pop("n_public", None)
     chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
@@ -199,6 +210,7 @@ def build(cfg):
         settings=recorded,
         seed=settings["seed"],
         grid=grid,
+        n_public=n_public,
         **{key: settings[key] for key in EXECUTION_KEYS if key in settings},
     )
 
@@ -297,7 +309,8 @@ KIND_NAMES = {
 
 def check_budget(method, mechanism, epsilon, delta):
     """Refuse a budget, or a mechanism that does not perturb what the method shows."""
-    check_kind(mechanism, method.view)
+    for kind in method.kinds:
+        check_kind(mechanism, kind)
     require(
         epsilon > 0 and math.isfinite(epsilon),
         f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",

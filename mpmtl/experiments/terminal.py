@@ -171,7 +171,7 @@ def caveat_lines(codes, explained):
     """Lines of a card for caveats: in full, or only named where they were printed before."""
     known = [code for code in codes if code in explained]
     lines = [
-        ("caveat", f"{mark((code,))}{code}: {CAVEATS[code]}")
+        ("caveat", f"{mark((code,))} {code}: {CAVEATS[code]}".strip())
         for code in codes
         if code not in explained
     ]

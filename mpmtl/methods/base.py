@@ -129,6 +129,11 @@ class Method(ABC):
             )
 
     @property
+    def kinds(self):
+        """All kinds of releases of a fit, which a mechanism must be able to perturb."""
+        return (self.view,)
+
+    @property
     def public(self):
         """Whether nothing of all tasks' data crosses but releases, for one given candidate."""
         return getattr(self, "eta", None) == "public"

@@ -84,6 +84,11 @@ class SharedRepresentation(Method):
             0 < self.start_share < 1, f"start_share = {self.start_share} must be between 0 and 1"
         )
 
+    @property
+    def kinds(self):
+        """The rounds, and the start if it is private."""
+        return ("sum", "covariance") if self.start == "private" else ("sum",)
+
     def candidates(self, scales):
         ranks = sorted({min(rank, scales.gradient.shape[1]) for rank in self.grid["rank"]})
         typical = scales.averaged_lipschitz * (scales.median_norm or 1.0) ** 2
