@@ -71,6 +71,7 @@ class SingleTaskLearner(_Learner):
     loss_average: bool | None = None
 
     def fit(self, X, y):
+        """Fit every task by itself."""
         require(self.penalty in ("l2", "l1"), f"penalty = {self.penalty!r}: use l2 or l1")
         datafit = self._datafit(X, y)
         if self.penalty == "l2":
@@ -112,6 +113,7 @@ class MultiTaskLearner(_Learner):
     loss_average: bool | None = None
 
     def fit(self, X, y):
+        """Fit all tasks together, without noise."""
         W, self.dual_gap_, self.n_rounds_ = solve(
             self._datafit(X, y), penalty_named(self.penalty), self.lam, self.tol, self.max_rounds
         )

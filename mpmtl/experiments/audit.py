@@ -18,7 +18,7 @@ from mpmtl.auditing.audit import (
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.experiments.store import RunFolder
-from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
+from mpmtl.experiments.terminal import card_text, caveat_lines, marked, pair_words
 from mpmtl.methods import Budget
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
@@ -49,6 +49,7 @@ class AuditRun:
 
     @property
     def label(self):
+        """Data x method, mechanism, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}, {self.mechanism.name}"
 
     @property
@@ -228,7 +229,7 @@ def summary_row(run, measured):
         verdict = measured["verdicts"].get(name)
         if name == "instance" and verdict is None:
             continue
-        row[name] = pair_words(verdict)
+        row[name] = marked(measured["privacy"], name)
         row[f"verdict on {name}"] = "-"
         if verdict:
             row[f"verdict on {name}"] = f"{verdict['verdict']} (>= {verdict['measured']:.3g})"

@@ -135,6 +135,7 @@ class Run:
 
     @property
     def label(self):
+        """Data x method, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}"
 
     def draw(self, replicate):

@@ -56,6 +56,7 @@ def note_line(text):
 
 
 def forecast_line(seconds, n_jobs):
+    """How long the run will take, below the plan."""
     processes = "process" if n_jobs == 1 else "processes"
     return f"  about {duration(seconds)} on {n_jobs} {processes}"
 
