@@ -130,7 +130,7 @@ class PrivateMultiTaskLearner(_Learner):
     claimed and what is proved is in `privacy_` after `fit`, which also issues the caveats as
     `PrivacyCaveat` warnings. By default every constant is public: rows are shortened to `row_norm`,
     the loss is averaged and the step is that of this bound. A task whose data cannot be used (not
-    finite, beyond 1e50, no rows) gets a zero model.
+    finite, beyond 1e30, no rows) gets a zero model.
 
     Parameters
     ----------
