@@ -152,7 +152,9 @@ def test_recorded_settings_hold_the_values_tried():
 
 
 def test_a_method_that_lacks_a_part_is_refused_once():
-    with pytest.raises(InputError, match="Half lacks name, view, fit, statement: mpmtl.methods"):
+    with pytest.raises(
+        InputError, match="Half lacks name, view, fit, gates or statement: mpmtl.methods"
+    ):
 
         class Half(Method):
             private = True

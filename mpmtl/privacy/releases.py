@@ -294,6 +294,7 @@ class Budget:
         mechanism, epsilon, delta = self.mechanism, self.epsilon, self.delta
         if self.free:
             return NO_PROTECTION
+        require(gates, "no release is stated: a private method gives the gates of its fit")
         costs = [gate.cost for gate in gates]
         votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
