@@ -103,6 +103,7 @@ def loss_over_pairs(mech, release, budget):
         first, second = (release.total(beside_others(release, w)) for w in pair)
         other = E + (first - second) / scale
         ratio = mech.log_density(E, release) - mech.log_density(other, release)
+        assert ratio.shape == (len(E),)
         yield ratio[np.isfinite(ratio)]
 
 
