@@ -160,6 +160,8 @@ def test_a_statement_that_the_costs_do_not_bear_is_not_written():
     for budgets in (mu * 1.01, np.append(mu, mu)):
         with pytest.raises(ValueError, match="which is more than delta"):
             budget.statement(budget.planned(relation(9), budgets))
+    with pytest.raises(ValueError, match="no release is stated"):
+        budget.statement()
     wishart = Budget(Wishart(), 1.0, 1e-3)
     assert wishart.statement(wishart.planned(relation(9), [1.0])).proved is None
 
