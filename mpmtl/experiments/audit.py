@@ -183,7 +183,7 @@ def card(run, measured, path, explained=()):
     statement = measured["privacy"]
     lines = []
     if any(name != "instance" for name in measured["verdicts"]):
-        lines.append(("unit", f"a {statement['unit']}; neighbours {statement['relation']}"))
+        lines.append(("unit", f"a {statement['unit']}; neighbours {statement['relation']}; for one fit"))
     for name in ("claimed", "proved", "instance"):
         verdict = measured["verdicts"].get(name)
         if verdict is None:

@@ -219,20 +219,29 @@ def _merge_grids(cfg, settings, recorded):
     """Take `grids.<method>`, an experiment's grids, into the method's; what is tried, in words.
 
     The grid of the density is overruled by ``grids.<method>.<setting>``, and that by
-    ``method.grid.<setting>``.
+    ``method.grid.<setting>``; likewise for the members of a method that is made of others.
     """
-    given = settings.pop("grids").get(settings["method"].get("name")) or {}
+    grids = settings.pop("grids")
     recorded.pop("grids")
-    raw = OmegaConf.to_container(cfg.method, resolve=False).get("grid") or {}
-    changed = {key for key, value in raw.items() if not str(value).startswith("${")}
-    for key in given.keys() - changed:
-        settings["method"].setdefault("grid", {})[key] = given[key]
-        recorded["method"].setdefault("grid", {})[key] = given[key]
-    changed |= given.keys()
-    if not str(OmegaConf.to_container(cfg.tuning, resolve=False).get("ridge")).startswith("${"):
+    raw = OmegaConf.to_container(cfg, resolve=False)
+    changed = set()
+    every = zip(*(_members(c["method"]) for c in (settings, recorded, raw)), strict=True)
+    for chosen, noted, given in every:
+        own = grids.get(chosen.get("name")) or {}
+        typed = {k for k, v in (given.get("grid") or {}).items() if not str(v).startswith("${")}
+        for key in own.keys() - typed:
+            chosen.setdefault("grid", {})[key] = own[key]
+            noted.setdefault("grid", {})[key] = own[key]
+        changed |= typed | own.keys()
+    if not str(raw["tuning"].get("ridge")).startswith("${"):
         changed.add("ridge")
     density = settings["tuning"].get("density")
     return f"{density} but for {', '.join(sorted(changed))}" if changed else str(density)
+
+
+def _members(method):
+    """The settings of a method, and of those that it is made of."""
+    return [method, *(method.get("methods") or {}).values()]
 
 
 def resolved(cfg, schema, groups):

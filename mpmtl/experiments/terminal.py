@@ -156,7 +156,7 @@ def card(run, records, path, explained=()):
             )
         )
     lines += [
-        ("unit", f"a {statement['unit']}; neighbours {statement['relation']}"),
+        ("unit", f"a {statement['unit']}; neighbours {statement['relation']}; for one fit"),
         ("claimed", _guarantee(statement["claimed"])),
         ("proved", _guarantee(statement["proved"])),
     ]

@@ -129,7 +129,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     datafit = datafit_for(train, loss_average, public)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
-    variance = np.array([y.var() for y in train.y])
+    variance = datafit.variance()
     parts = []
     if len(lams) > 1 or method.n_candidates() > 1:
         rng = stream(seed, "folds", replicate)

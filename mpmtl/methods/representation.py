@@ -146,10 +146,6 @@ class SharedRepresentation(Method):
             return (rounds,)
         return rounds, budget.planned(covariance(d), [of_start])
 
-    def statement(self, candidate, budget, datafit):
-        gates = self.gates(candidate, budget, datafit)
-        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
-
 
 def start_space(datafit, rank, gate):
     """Top eigenvectors of the noisy sum_i b_i b_i'/||b_i||^2, b_i task i's gradient at zero."""

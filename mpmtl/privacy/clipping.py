@@ -57,7 +57,7 @@ def bounded(V, K, axes=1):
     K = np.broadcast_to(np.expand_dims(K, tuple(range(np.ndim(K), norms.ndim))), norms.shape)
     factor = 1 / np.maximum(1, np.where(extreme, 1.0, norms) / K)
     if not extreme.any():
-        return V * np.expand_dims(factor, tuple(range(-axes, 0)))
+        return V if (norms <= K).all() else V * np.expand_dims(factor, tuple(range(-axes, 0)))
     largest, scaled, norm = _careful(V[extreme], axes)
     limit = np.expand_dims(K[extreme], tuple(range(-axes, 0)))
     out = np.where(np.expand_dims(extreme, tuple(range(-axes, 0))), 0.0, V)

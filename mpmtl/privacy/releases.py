@@ -68,7 +68,7 @@ class Release:
         if self.kind == "covariance":
             return np.matmul(V.swapaxes(-1, -2), V)
         if self.kind == "diagonal":
-            return (V**2).sum(axis=-2)
+            return np.einsum("...md,...md->...d", V, V)
         if self.kind == "relation":
             return np.matmul(V, V.swapaxes(-1, -2))
         return V if self.kind == "sample" else V.sum(axis=-1 - self.axes)
@@ -294,6 +294,7 @@ class Budget:
         mechanism, epsilon, delta = self.mechanism, self.epsilon, self.delta
         if self.free:
             return NO_PROTECTION
+        require(gates, "no release is stated: a private method gives the gates of its fit")
         costs = [gate.cost for gate in gates]
         votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
