@@ -29,6 +29,7 @@ from mpmtl.methods import (
     SharedRepresentation,
 )
 from mpmtl.methods.feature_learning import FeatureLearning, Moments
+from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.mechanisms import OutputPerturbation, wishart_diagonal_delta
 from mpmtl.privacy.releases import covariance, diagonal, sample_models, vector_sum
 from mpmtl.privacy.statements import Guarantee
@@ -353,6 +354,19 @@ def test_a_method_with_a_quarter_of_its_noise_is_refuted():
     subjects, _ = subjects_with(quieter(Gaussian(), 0.25), MeanRegularised("mr_mtl"))
     result = run_on(subjects, samples=1000, attack="fitted")
     assert verdicts(result) == {"proved": "refuted"}
+
+
+def test_every_gate_of_a_method_is_audited():
+    """fedrep releases a start and rounds: a quarter of the start's noise is refuted."""
+    subjects, statement = subjects_with(Gaussian(), SharedRepresentation("fedrep"))
+    releases = {s.name: s for s in subjects if isinstance(s, Releases)}
+    assert [s.gate.release.kind for s in releases.values()] == ["sum", "covariance"]
+    assert list(releases) == ["release", "release 2"]
+    assert sum((s.gate.cost for s in releases.values()), Cost()) == statement.cost
+    for factor, verdict in ((1.0, "not refuted"), (0.25, "refuted")):
+        subjects, _ = subjects_with(quieter(Gaussian(), factor), SharedRepresentation("fedrep"))
+        start = [s for s in subjects if s.name == "release 2"]
+        assert verdicts(run_on(start, samples=10_000, attack="likelihood")) == {"proved": verdict}
 
 
 def test_the_decomposed_method_is_audited_by_its_release():

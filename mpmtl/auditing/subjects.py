@@ -417,7 +417,10 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
         others[:, 0] = 1.0  # all alike and as long as may be: the worst for W'W
         settings = {"others": others}
     gates = method.gates(candidate, budget, datafit)
-    subjects = [Releases(gate, guarantees, pairs(False), **settings) for gate in gates[:1]]
+    subjects = [
+        Releases(gate, guarantees, pairs(False), name=f"release {k}".removesuffix(" 1"), **settings)
+        for k, gate in enumerate(gates, start=1)
+    ]
     subjects.append(view)
     if statement.instance is not None:
         inner = method.sample_budget
