@@ -84,7 +84,7 @@ BAD = {
     "delta=-0.1": "delta = -0.1 must be auto or a number in [0, 1)",
     "delta=nan": "delta = nan must be auto or a number in [0, 1)",
     "delta=small": "delta = small must be auto or a number in [0, 1)",
-    "privacy=gaussian delta=0": "delta = 0: the Gaussian mechanism needs delta in (0, 1)",
+    "privacy=gaussian delta=0": "the Gaussian mechanism needs delta in (0, 1)",
     "privacy=laplace": "releases the whole covariance: use wishart or two_sided_wishart",
     "privacy.shift=-1": "privacy.shift = -1 must be finite and at least 0",
     "privacy.accounting=exact": "privacy.accounting = exact: use bound or optimal",
@@ -102,7 +102,7 @@ BAD = {
     "method=lrr": "unknown method 'lrr': did you mean lr",
     "method=lrr/gaussian": "unknown method 'lrr': did you mean lr",
     "method=lr/gausian": "unknown privacy 'gausian': did you mean gaussian?",
-    "method=lr/laplace": "shows the whole covariance: use privacy=wishart or two_sided_wishart",
+    "method=lr/laplace": "privacy=laplace does not fit a method that releases the whole",
     "grids.lr.lamb=1": "method.grid.lamb: lr has no such setting; it has lam, ",
     "dataset=schol": "unknown dataset 'schol': did you mean school?",
     "privacy=gausian": "unknown privacy 'gausian': did you mean gaussian?",
@@ -306,8 +306,10 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
 def test_pairs_of_a_method_and_a_mechanism_are_choices_of_a_sweep(tmp_path):
     done = mpmtl_run("-m", "method=lr/wishart,lr/gaussian,gs/laplace,fl", *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    table = [line.split()[1:3] for line in done.stdout.splitlines()[-4:]]
+    *table, legend = done.stdout.splitlines()[-5:]
+    table = [line.split()[1:3] for line in table]
     assert table == [["lr", "wishart"], ["lr", "gaussian"], ["gs", "laplace"], ["fl", "gaussian"]]
+    assert legend.startswith("* ")
     again = mpmtl_run("method=lr", "privacy=gaussian", *TINY, cwd=tmp_path)  # the same run
     assert "all 2 replicates already done" in again.stdout, again.stderr
 

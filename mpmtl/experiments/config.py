@@ -318,8 +318,11 @@ KIND_NAMES = {
 
 def check_budget(method, mechanism, epsilon, delta):
     """Refuse a budget, or a mechanism that does not perturb what the method shows."""
-    for kind in method.kinds:
-        check_kind(mechanism, kind)
+    try:
+        for kind in method.kinds:
+            check_kind(mechanism, kind)
+    except InputError as error:  # what the library calls a mechanism is chosen by privacy=
+        raise InputError(str(error).replace("mechanism ", "privacy=", 1)) from error
     require(
         epsilon > 0 and math.isfinite(epsilon),
         f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",
