@@ -97,7 +97,7 @@ def test_a_method_with_a_setting_of_its_own_and_a_figure(folder):
     [
         ("method.grid.weight=2", "method.grid.weight = 2 must be from 0 to 1"),
         ("method.grid.heavy=2", "unknown key 'method.grid.heavy'"),
-        ("method=pulled/wishart", "mechanism wishart does not fit a method that releases a sum"),
+        ("method=pulled/wishart", "privacy=wishart does not fit a method that releases a sum"),
         ("method=puled/wishart", "unknown method 'puled': did you mean pulled"),
     ],
 )

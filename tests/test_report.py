@@ -48,7 +48,7 @@ class Checked(HTMLParser):
 def results(tmp_path_factory):
     """A claimed, a proved and a non-private run with their figure and a table of claims."""
     path = tmp_path_factory.mktemp("results")
-    for words in (("method=lr", "epsilon=1"), ("method=fl", "epsilon=1"), ("method=mtl_lr",)):
+    for words in (("method=lr", "epsilon=1"), ("method=fl_local", "epsilon=1"), ("method=mtl_lr",)):
         execute(make_run(*words, "n_replicates=3", f"results_dir={path}"), io.StringIO())
     table = privacy_accuracy.collect(path, "low_rank")
     privacy_accuracy.draw(table, path / "figures/privacy_accuracy_low_rank")
@@ -86,10 +86,10 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
     for words in (
         "grid smoke, 3 replicates",
         "lr wishart 1 claimed* (1, ",
-        "fl gaussian 1 proved* none (1, ",
+        "fl_local gaussian 1 proved none (1, ",
         "mtl_lr none - none none none",
         "Fig. 6a, 7a.",
-        "Budgets shown: claimed* and proved*.",
+        "Budgets shown: claimed* and proved.",
         "3 claims: 1 holds; 1 does not hold; 1 undecided.",
         "✓ holds",
         "✗ does not hold",

@@ -33,7 +33,8 @@ def _budget_words(run):
     if not math.isfinite(run.epsilon):
         return "no privacy"
     marked = mark(("tuning-not-charged",)) if is_tuned(run.method, run.tuning) else ""
-    return f"{run.mechanism.name}, eps = {run.epsilon:g} {run.mechanism.status}{marked} per task"
+    status = run.method.status(run.mechanism) + marked
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {status} per task"
 
 
 def plan_line(run, n_todo):

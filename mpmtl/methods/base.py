@@ -135,6 +135,10 @@ class Method(ABC):
         """All kinds of releases of a fit, which a mechanism must be able to perturb."""
         return (self.view,)
 
+    def status(self, mechanism):
+        """ "proved" or "claimed": what a stated budget of this method with the mechanism is."""
+        return mechanism.status
+
     @property
     def public(self):
         """Whether nothing of all tasks' data crosses but releases, for one given candidate."""

@@ -1,6 +1,6 @@
 """`fl`: private feature learning, a prior for the models from one noisy second moment (ours)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.clipping import bounded, directions
 from mpmtl.privacy.releases import covariance
-from mpmtl.privacy.statements import SEPARATE, PrivacyStatement
+from mpmtl.privacy.statements import SEPARATE, Guarantee, PrivacyStatement
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
 
@@ -181,12 +181,21 @@ class FeatureLearning(Method):
         return (budget.planned(self.release(d), self.budgets(budget, m, d)),)
 
     def statement(self, candidate, budget, datafit):
-        """Statement of the releases, plus the votes; nothing else is chosen from others' data
-        unless ``tuning="shared"``."""
+        """Statement of the releases, plus the votes; with ``tuning="shared"`` the choice inside the
+        fit is made from all tasks' data, so nothing is proved of the fit (an audit refutes it)."""
         if self.separate:
             return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)
         gates, m = self.gates(candidate, budget, datafit), datafit.shape[0]
-        return budget.statement(*gates, beside=self.votes(budget), m=m, caveats=self.caveats)
+        block = budget.statement(*gates, beside=self.votes(budget), m=m, caveats=self.caveats)
+        if self.tuning != "shared" or block.proved is None:
+            return block
+        basis = f"the releases alone, {block.proved.basis}; not the choice over all tasks"
+        claimed = Guarantee(budget.epsilon, budget.delta, basis)
+        return replace(block, claimed=claimed, proved=None, cost=None)
+
+    def status(self, mechanism):
+        """The shared choice reaches every model, so its budget is claimed only."""
+        return "claimed" if self.tuning == "shared" else mechanism.status
 
 
 def gamma_grid(rows, ridge=None):
