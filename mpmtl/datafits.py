@@ -5,16 +5,63 @@ Models have shape (B, m, d): B candidates, m tasks as rows, d features. Results 
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, xlogy
 
 from mpmtl.errors import require
+from mpmtl.privacy.clipping import bounded
+
+# Largest size of an entry, and the inverse of the smallest. A Gram matrix of such entries is at
+# most n 1e60; a model is at most 1e30 1e30 / eps = 1e76, even without a penalty; so all products
+# and squares of these, and squares of squares, are far from where floating point ends (1e308).
+LIMIT = 1e30
+
+
+def usable(X, y):
+    """Samples that no solver stumbles over, for each task by itself.
+
+    A task with an entry that is not finite or larger than `LIMIT` has zeros instead, all of them;
+    entries below 1/LIMIT are zero.
+
+    Parameters
+    ----------
+    X : sequence of ndarray, shape (n_i, d)
+    y : sequence of ndarray, shape (n_i,)
+
+    Returns
+    -------
+    X, y : tuple of ndarray
+        The arrays themselves where there is nothing to change.
+    idle : ndarray of bool, shape (m,)
+        Tasks with nothing to learn from: without samples, or with zeros instead.
+    """
+    size = [max(_largest(rows), _largest(t)) for rows, t in zip(X, y, strict=True)]
+    bad = np.array(size) > LIMIT
+    X, y = (
+        tuple(
+            np.zeros(A.shape) if b else _without_specks(A) for A, b in zip(parts, bad, strict=True)
+        )
+        for parts in (X, y)
+    )
+    return X, y, bad | np.array([len(t) == 0 for t in y])
+
+
+def _largest(A):
+    """Size of the largest entry; inf where one is not a number."""
+    largest = np.abs(A).max(initial=0.0)
+    return np.inf if np.isnan(largest) else largest
+
+
+def _without_specks(A):
+    specks = (A != 0) & (np.abs(A) < 1 / LIMIT)
+    return np.where(specks, 0.0, A) if specks.any() else A
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Samples of all tasks and how a task's loss is scaled.
+    """Samples of all tasks and how a task's loss is scaled; every task is usable (see `usable`).
 
     Attributes
     ----------
@@ -22,24 +69,44 @@ class Loss:
     y : tuple of ndarray, shape (n_i,)
     average : bool
         Average a task's loss over its samples instead of summing it.
+    idle : ndarray of bool, shape (m,)
+        Tasks with nothing to learn from. If it is given, the samples are taken as they are.
+    public : float, optional
+        Public bound R on the norm of every row: L is a constant.
+    n_public : (int, int), optional
+        Public least and largest number of samples of a task.
     n : ndarray, shape (m,)
         Samples of each task; a task may have none in a fold.
     weight : ndarray, shape (m,)
-        c_i = 1/n_i or 1.
+        c_i = 1/n_i or 1; with a public L, a task of more samples than n_public says has as much
+        weight as that number.
     """
 
     X: tuple
     y: tuple
     average: bool
+    idle: np.ndarray | None = field(default=None, repr=False, kw_only=True)
+    public: float | None = field(default=None, kw_only=True)
+    n_public: tuple | None = field(default=None, kw_only=True)
     n: np.ndarray = field(init=False, repr=False)
     weight: np.ndarray = field(init=False, repr=False)
+    bend: ClassVar[float]  # largest second derivative of a sample's loss
 
     def __post_init__(self):
+        if self.idle is None:
+            for key, value in zip(("X", "y", "idle"), usable(self.X, self.y), strict=True):
+                object.__setattr__(self, key, value)
         n = np.array([len(y) for y in self.y])
+        weight = 1 / np.maximum(n, 1) if self.average else np.ones(len(n))
+        if self.public is not None and not self.average:
+            require(
+                self.n_public is not None,
+                "a public step for a summed loss needs the largest public number of samples: give "
+                "n_public, or average the loss",
+            )
+            weight = np.minimum(weight, self.n_public[1] / np.maximum(n, 1))
         object.__setattr__(self, "n", n)
-        object.__setattr__(
-            self, "weight", 1 / np.maximum(n, 1) if self.average else np.ones(len(n))
-        )
+        object.__setattr__(self, "weight", weight)
 
     @property
     def shape(self):
@@ -53,6 +120,9 @@ class Loss:
             X=tuple(np.concatenate(rows) for rows in zip(*(p.X for p in parts), strict=True)),
             y=tuple(np.concatenate(rows) for rows in zip(*(p.y for p in parts), strict=True)),
             average=parts[0].average,
+            idle=np.all([p.idle for p in parts], axis=0),
+            public=parts[0].public,
+            n_public=parts[0].n_public,
             **cls._merged_statistics(parts),
         )
 
@@ -60,9 +130,32 @@ class Loss:
     def _merged_statistics(cls, parts):
         return {}
 
+    def task(self, i):
+        """Loss of task i alone."""
+        one = slice(i, i + 1)
+        return replace(
+            self, X=self.X[one], y=self.y[one], idle=self.idle[one], **self._statistics(one)
+        )
+
+    def _statistics(self, tasks):
+        return {}
+
     def projected(self, U):
-        """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k)."""
-        return type(self)(tuple(X @ U for X in self.X), self.y, self.average)
+        """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k); U'U = I."""
+        return replace(self, X=tuple(X @ U for X in self.X))
+
+    def variance(self):
+        """Variance of each task's targets, shape (m,); 0 where there are none or all are equal."""
+        return np.array([y.var() if len(y) and y.min() < y.max() else 0.0 for y in self.y])
+
+    def lipschitz(self):
+        """Largest Lipschitz constant of a task's gradient, or its public bound."""
+        if self.public is None:
+            return self._largest_lipschitz()
+        return self.bend * self.public**2 * (1 if self.average else self.n_public[1])
+
+    def _largest_lipschitz(self):
+        return float(self.task_lipschitz().max())
 
 
 def largest_eigenvalue(A):
@@ -101,6 +194,7 @@ class SquaredLoss(Loss):
     """
 
     average: bool = False
+    bend: ClassVar[float] = 1.0
     gram: np.ndarray | None = field(default=None, repr=False)
     xty: np.ndarray | None = field(default=None, repr=False)
     yty: np.ndarray | None = field(default=None, repr=False)
@@ -117,9 +211,12 @@ class SquaredLoss(Loss):
     def _merged_statistics(cls, parts):
         return {key: sum(getattr(p, key) for p in parts) for key in ("gram", "xty", "yty")}
 
+    def _statistics(self, tasks):
+        return {key: getattr(self, key)[tasks] for key in ("gram", "xty", "yty")}
+
     def projected(self, U):
         X = tuple(X @ U for X in self.X)
-        return SquaredLoss(X, self.y, self.average, U.T @ self.gram @ U, self.xty @ U, self.yty)
+        return replace(self, X=X, gram=U.T @ self.gram @ U, xty=self.xty @ U)
 
     def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""
@@ -132,7 +229,7 @@ class SquaredLoss(Loss):
         """Shape (B, m, d)."""
         grad = self.product(W)
         grad -= self.xty
-        if self.average:
+        if self.average or self.public is not None:
             grad *= self.weight[:, None]
         return grad
 
@@ -152,8 +249,12 @@ class SquaredLoss(Loss):
         terms = 0.5 * scale**2 * self.squared_error(W) + scale * residual_y
         return (self.weight * terms).sum(axis=1)
 
-    def lipschitz(self):
-        """Largest Lipschitz constant of a task's gradient."""
+    def task_lipschitz(self):
+        """Lipschitz constant of each task's gradient, shape (m,)."""
+        values = np.linalg.eigvalsh(self.weight[:, None, None] * self.gram)
+        return np.maximum(values[:, -1], 0)
+
+    def _largest_lipschitz(self):
         return largest_eigenvalue(self.weight[:, None, None] * self.gram)
 
 
@@ -165,6 +266,7 @@ class LogisticLoss(Loss):
     """
 
     average: bool = True
+    bend: ClassVar[float] = 0.25
 
     def margins(self, W):
         """y_ij x_ij'w_i for each task in turn, shape (n_i, B)."""
@@ -193,33 +295,59 @@ class LogisticLoss(Loss):
             total += self.weight[i] * (xlogy(p, p) + xlogy(1 - p, 1 - p)).sum(axis=0)
         return total
 
-    def lipschitz(self):
-        """Largest Lipschitz constant of a task's gradient: c_i ||X_i||^2 / 4."""
+    def task_lipschitz(self):
+        """Lipschitz constant of each task's gradient, c_i ||X_i||^2 / 4; shape (m,)."""
         norms = [
             np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1]
             if len(X)
             else 0.0
             for X in self.X
         ]
-        return float((self.weight * norms).max() / 4)
+        return self.weight * np.maximum(norms, 0) / 4
 
 
 DATAFITS = {"regression": SquaredLoss, "binary": LogisticLoss}
 
 
-def datafit_for(data, average=None):
+def datafit_for(data, average=None, public=False):
     """Squared loss for regression (summed), logistic for binary targets (averaged).
 
-    `average` overrides the default.
+    Parameters
+    ----------
+    data : MultiTaskData
+    average : bool, optional
+        Overrides the default.
+    public : bool
+        L from ``data.row_norm`` instead of the rows themselves, which are held to it.
+
+    Raises
+    ------
+    InputError
+        If `public` and there is no public bound on the rows, or, for a summed loss, none on sizes.
     """
     require(data.kind in DATAFITS, f"unknown kind of target {data.kind!r}")
     if average is None:
         average = data.kind == "binary"
-    return DATAFITS[data.kind](data.X, data.y, average)
+    X, limit = data.X, None
+    if public:
+        limit = data.row_norm
+        require(
+            limit is not None,
+            "a public step needs a public bound on rows: unit rows or clipped ones",
+        )
+        X = tuple(bounded(rows, limit) for rows in X)
+    return DATAFITS[data.kind](X, data.y, average, public=limit, n_public=data.n_public)
 
 
 def squared_loss(datafit, average):
     """Squared loss of the same samples, for methods that have a closed form for it only."""
     if isinstance(datafit, SquaredLoss):
         return replace(datafit, average=average)
-    return SquaredLoss(datafit.X, datafit.y, average)
+    return SquaredLoss(
+        datafit.X,
+        datafit.y,
+        average,
+        idle=datafit.idle,
+        public=datafit.public,
+        n_public=datafit.n_public,
+    )

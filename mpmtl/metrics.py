@@ -1,12 +1,12 @@
 """Test metrics (nMSE, aAUC) and the held-out error used for tuning."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
 from scipy.stats import rankdata
 
-from mpmtl.datafits import LogisticLoss, SquaredLoss
+from mpmtl.datafits import LogisticLoss, SquaredLoss, usable
 from mpmtl.errors import require
 
 
@@ -70,11 +70,11 @@ def auc(scores, y):
 
 
 def nmse_per_task(data, W):
-    """MSE_i / var(y_i) of models W, shape (m, d); nan for tasks of fewer than 2 samples or with
-    variance 0."""
+    """MSE_i / var(y_i) of models W, shape (m, d); nan for tasks of fewer than 2 samples or whose
+    targets are all equal."""
     values = np.full(data.n_tasks, np.nan)
     for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
-        if len(y) >= 2 and y.var() > 0:
+        if len(y) >= 2 and y.min() < y.max():
             values[i] = ((X @ W[i] - y) ** 2).mean() / y.var()
     return values
 
@@ -97,6 +97,8 @@ PER_TASK = {"regression": ("nmse", nmse_per_task), "binary": ("aauc", auc_per_ta
 def evaluate(data, W):
     """Test metrics of models W, shape (m, d); the test tasks are the first of the m.
 
+    A task whose samples are not usable (`datafits.usable`) counts as one without samples.
+
     Returns
     -------
     dict
@@ -105,6 +107,11 @@ def evaluate(data, W):
     """
     name, per_task = PER_TASK[data.kind]
     W = W[: data.n_tasks]
+    X, y, idle = usable(data.X, data.y)
+    X, y = (
+        tuple(A[:0] if gone else A for A, gone in zip(part, idle, strict=True)) for part in (X, y)
+    )
+    data = replace(data, X=X, y=y)
     values = per_task(data, W)
     defined = np.isfinite(values)
     require(defined.any(), f"{name} is not defined on any task: every test part is constant")
@@ -133,7 +140,7 @@ def heldout_error(part, W, variance):
 
 @heldout_error.register
 def _(part: SquaredLoss, W, variance):
-    scale = np.where((variance > 0) & (part.n > 0), variance, np.nan)
+    scale = np.where((variance > 0) & ~part.idle, variance, np.nan)
     return part.squared_error(W) / (np.maximum(part.n, 1) * scale)
 
 

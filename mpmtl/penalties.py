@@ -157,7 +157,10 @@ class GroupL1(Penalty):
 
 @dataclass(frozen=True)
 class L1(Penalty):
-    """Entry-wise l1 norm: tasks stay separate (M = I), nothing is shared."""
+    """Entry-wise l1 norm: tasks stay separate (M = I), nothing is shared.
+
+    Its proximal operator takes a threshold for each candidate, (B,), or for each task, (B, m).
+    """
 
     name: ClassVar[str] = "l1"
 
@@ -168,7 +171,8 @@ class L1(Penalty):
         return np.abs(G).max(axis=(-2, -1))
 
     def prox(self, W, threshold):
-        return np.sign(W) * np.maximum(np.abs(W) - threshold[:, None, None], 0)
+        threshold = threshold.reshape(len(threshold), -1, 1)
+        return np.sign(W) * np.maximum(np.abs(W) - threshold, 0)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """LSOA II: 41 binary outcomes of the Second Longitudinal Study of Aging."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from mpmtl.data.files import locate, read_mat
 from mpmtl.data.real import RealData
-from mpmtl.data.tasks import MultiTaskData, unit_rows
+from mpmtl.data.tasks import MultiTaskData
+from mpmtl.privacy.clipping import directions
 
 BERNOULLI = 2  # task_type of the binary targets
 
@@ -40,12 +41,12 @@ def _load(data_dir):
     path = locate(data_dir, "lsoa2/data_processed_LSOAII.mat")
     *tables, task_type = read_mat(path, *names, "task_type")
     X, Y, observed = (np.concatenate(tables[k : k + 3]).astype(float) for k in (0, 3, 6))
-    X = unit_rows(X)
+    X = directions(X)
     binary = np.flatnonzero(task_type.ravel() == BERNOULLI)
     rows = [np.flatnonzero(observed[:, j] == 1) for j in binary]
     labels = _descriptions(data_dir, "task")
     features = _descriptions(data_dir, "feature")
-    return MultiTaskData.checked(
+    data = MultiTaskData.checked(
         [X[r] for r in rows],
         [2 * Y[r, j] - 1 for r, j in zip(rows, binary, strict=True)],
         kind="binary",
@@ -53,6 +54,7 @@ def _load(data_dir):
         feature_names=features,
         bias=features[0],
     )
+    return replace(data, row_norm=1.0)
 
 
 def _descriptions(data_dir, kind):

@@ -1,12 +1,13 @@
 """Synthetic data of Section 5.4 of the paper and the example of its Fig. 2."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from mpmtl.data.tasks import MultiTaskData
 from mpmtl.errors import require
+from mpmtl.privacy.clipping import directions
 from mpmtl.streams import stream
 
 
@@ -71,11 +72,11 @@ class Synthetic:
         return train, self._sample(W, self.n * self.test_ratio, rng, order[: self.scored])
 
     def _sample(self, W, n, rng, tasks):
-        X = rng.standard_normal((self.m, n, self.d))
-        X /= np.sqrt((X**2).sum(axis=2, keepdims=True))
+        X = directions(rng.standard_normal((self.m, n, self.d)))
         y = np.einsum("mnd,md->mn", X, W) + self.noise * rng.standard_normal((self.m, n))
         names = [str(i + 1) for i in tasks]
-        return MultiTaskData.checked(X[tasks], y[tasks], task_names=names)
+        data = MultiTaskData.checked(X[tasks], y[tasks], task_names=names)
+        return replace(data, row_norm=1.0)
 
 
 def spread_order(m):
@@ -174,4 +175,5 @@ class LeakageExample:
         W = rng.uniform(size=(self.m, self.d))
         W[-1] *= self.factor
         data = MultiTaskData.checked([np.eye(self.d)] * self.m, list(W))
+        data = replace(data, row_norm=1.0)
         return data, data

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpmtl.errors import require
+from mpmtl.errors import InputError, require
+from mpmtl.privacy.clipping import bounded, directions
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,14 @@ class MultiTaskData:
     kind : {"regression", "binary"}
     task_names, feature_names : tuple of str
     bias : str or None
-        Name of the one feature that may be constant.
+        Name of the feature that is constant by intention.
     recipes : tuple of dict, optional
         For each task, how rows of a table become rows of X (see `data.table`).
+    row_norm : float, optional
+        Public bound on the norm of every row; set it with `unit_rows` or `with_row_norm`, which
+        enforce it.
+    n_public : (int, int), optional
+        Least and largest number of samples of a task, which are public; taken as given.
     """
 
     X: tuple
@@ -32,6 +38,20 @@ class MultiTaskData:
     feature_names: tuple
     bias: str | None = None
     recipes: tuple | None = None
+    row_norm: float | None = None
+    n_public: tuple | None = None
+
+    def __post_init__(self):
+        require(
+            self.row_norm is None or 0 < self.row_norm < np.inf,
+            f"row_norm = {self.row_norm} must be finite and above 0",
+        )
+        if self.n_public is not None:
+            least, most = self.n_public
+            require(
+                1 <= least <= most < np.inf,
+                f"n_public = {self.n_public} must be the least and the largest size, at least 1",
+            )
 
     def digest(self):
         """What the samples and targets are, all of them, as 32 hexadecimal digits."""
@@ -42,23 +62,37 @@ class MultiTaskData:
         return digest.hexdigest()
 
     @classmethod
-    def checked(cls, X, y, kind="regression", task_names=None, feature_names=None, bias=None):
+    def checked(
+        cls, X, y, kind="regression", task_names=None, feature_names=None, bias=None, strict=True
+    ):
         """Data whose every fault is an `InputError` of one line.
 
-        Refused: no task, a task without samples, lengths or widths that differ, NaN or infinite
-        values, a feature that is constant over all samples (unless it is the named bias), labels
-        other than -1 and 1, a binary task with one class only.
+        Refused: no task, lengths or widths or numbers of names that differ; and if `strict` a task
+        without samples, values that are NaN, infinite or no numbers, labels other than -1 and 1, a
+        binary task with one class only.
+
+        Without `strict` only what is public is looked at, so that what one task holds decides
+        nothing for the others. Such values become NaN, which makes the task idle
+        (`datafits.usable`); a label above 0 counts as 1, any other number as -1.
         """
         require(kind in ("regression", "binary"), f"kind = {kind!r}: use regression or binary")
         require(len(X) > 0, "there is no task: X is empty")
         require(len(X) == len(y), f"X has {len(X)} tasks and y has {len(y)}")
-        X = tuple(np.ascontiguousarray(rows, dtype=float) for rows in X)
-        y = tuple(np.ascontiguousarray(target, dtype=float).reshape(-1) for target in y)
         names = task_names or [str(i + 1) for i in range(len(X))]
         require(len(names) == len(X), f"{len(names)} task names for {len(X)} tasks")
+        X = tuple(_numbers(rows, name, strict) for rows, name in zip(X, names, strict=True))
+        y = tuple(
+            _numbers(target, name, strict).reshape(-1)
+            for target, name in zip(y, names, strict=True)
+        )
+        if kind == "binary" and not strict:
+            y = tuple(np.where(np.isfinite(t), np.where(t > 0, 1.0, -1.0), np.nan) for t in y)
         for name, rows, target in zip(names, X, y, strict=True):
             require(rows.ndim == 2, f"task {name}: X must be a table, its shape is {rows.shape}")
-            require(len(target) > 0, f"task {name} is empty: drop it or give it samples")
+            require(
+                not strict or len(target) > 0,
+                f"task {name} is empty: drop it or give it samples",
+            )
             require(
                 len(rows) == len(target),
                 f"task {name}: {len(rows)} rows of features and {len(target)} targets",
@@ -72,7 +106,7 @@ class MultiTaskData:
             len(features) == X[0].shape[1],
             f"{len(features)} feature names for {X[0].shape[1]} features",
         )
-        for name, rows, target in zip(names, X, y, strict=True):
+        for name, rows, target in zip(names, X, y, strict=True) if strict else ():
             bad = ~np.isfinite(rows)
             require(
                 not bad.any(),
@@ -94,13 +128,6 @@ class MultiTaskData:
                     f"task {name} has one class only ({target[0]:+.0f}): drop it, there is nothing "
                     "to learn",
                 )
-        low = np.min([rows.min(axis=0) for rows in X], axis=0)
-        high = np.max([rows.max(axis=0) for rows in X], axis=0)
-        for j in np.flatnonzero(low == high):
-            require(
-                features[j] == bias,
-                f"feature {features[j]} is constant ({low[j]:g}): drop it, or name it as the bias",
-            )
         return cls(X, y, kind, tuple(names), tuple(features), bias)
 
     @property
@@ -127,20 +154,40 @@ class MultiTaskData:
         )
 
     def unit_rows(self):
-        """Every sample scaled to unit length (zero rows stay)."""
-        return replace(self, X=tuple(unit_rows(X) for X in self.X))
+        """Every sample scaled to unit length; zero rows stay, and what is not finite is zero."""
+        return replace(self, X=tuple(directions(X) for X in self.X), row_norm=1.0)
+
+    def with_row_norm(self, limit):
+        """Samples longer than `limit` scaled to that length; what is not finite is zero."""
+        data = replace(self, row_norm=float(limit))
+        return replace(data, X=tuple(bounded(X, data.row_norm) for X in self.X))
 
 
-def unit_rows(X):
-    """Rows scaled to unit length; zero rows stay."""
-    norms = np.sqrt((X**2).sum(axis=1, keepdims=True))
-    return X / np.where(norms > 0, norms, 1)
+unit_rows = directions
+
+
+def _numbers(values, name, strict):
+    """Values of a task as floats; without `strict`, NaN where one is no number."""
+    try:
+        return np.ascontiguousarray(values, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        if strict:
+            raise InputError(f"task {name}: not a table of numbers: {error}") from error
+    values = np.array(values, dtype=object)
+    return np.array([_number(value) for value in values.flat], dtype=float).reshape(values.shape)
+
+
+def _number(value):
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
 
 
 def _strata(y, kind, stratified):
     """Row indices of each class (one stratum for regression)."""
     if kind == "binary" and stratified:
-        return [np.flatnonzero(y == label) for label in (-1, 1)]
+        return [np.flatnonzero(~(y > 0)), np.flatnonzero(y > 0)]
     return [np.arange(len(y))]
 
 

@@ -29,6 +29,14 @@ class SingleTaskCandidate(Candidate):
     n_rounds: int | None = None
 
 
+class Lasso(Proximal):
+    """The l1 rounds of separate tasks: every task has a step of its own, 1/L_i."""
+
+    def lipschitz(self, datafit):
+        L = datafit.task_lipschitz()
+        return np.where(L > 0, L, 1.0)
+
+
 @dataclass(frozen=True)
 class SingleTask(Method):
     """STL: every task on its own, with an l2 or l1 penalty, or the better of both.
@@ -80,7 +88,7 @@ class SingleTask(Method):
         if ridge:
             yield np.array(ridge), ridge_path(datafit, [candidates[i].lam for i in ridge])
         if lasso:
-            solver = Proximal("l1", "l1", private=False, init="zero")
+            solver = Lasso("l1", "l1", private=False, init="zero")
             chosen = [PathCandidate(candidates[i].lam, candidates[i].n_rounds) for i in lasso]
             for indices, W in solver.fit(datafit, W0, chosen, NO_BUDGET, rng):
                 yield np.array(lasso)[indices], W

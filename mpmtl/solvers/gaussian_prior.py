@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from mpmtl.data.tasks import unit_rows
 from mpmtl.datafits import LogisticLoss
+from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
 
@@ -31,7 +31,7 @@ class Rows:
     gram, xty, yty : ndarray
         X'X, X'y and y'y, shapes (m, d, d), (m, d), (m,).
     direction : ndarray, shape (m, d)
-        Mean sample, scaled to unit length.
+        Mean sample, scaled to unit length; zero where it is zero.
     unit : ndarray, shape (m,)
         What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
         averaged.
@@ -75,7 +75,8 @@ def rows_at(datafit, W):
     log(1 + exp(-y x'w)) is p(1-p)/2 (x'w - z)^2 + constant to second order, with p = expit(x'w_0)
     and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W.
     """
-    direction = unit_rows(np.stack([X.mean(axis=0) for X in datafit.X]))
+    n = np.maximum(datafit.n, 1)
+    direction = directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
     if not isinstance(datafit, LogisticLoss):
         X, y = datafit.X, datafit.y
         gram, xty, yty, root = datafit.gram, datafit.xty, datafit.yty, None
@@ -90,12 +91,12 @@ def rows_at(datafit, W):
         gram = np.stack([A.T @ A for A in X])
         xty = np.stack([A.T @ b for A, b in zip(X, y, strict=True)])
         yty = np.array([b @ b for b in y])
-    unit = np.trace(gram, axis1=1, axis2=2) / (datafit.n * datafit.weight)
+    unit = np.trace(gram, axis1=1, axis2=2) / (n * datafit.weight)
     unit = np.where(unit > 0, unit, 1)
     labels, spread = datafit.y, np.ones(len(y))
     if root is None:
-        labels, spread = None, np.array([target.var() for target in y])
-    error_weight = (spread > 0) / (datafit.n * np.where(spread > 0, spread, 1))
+        labels, spread = None, datafit.variance()
+    error_weight = (spread > 0) / (n * np.where(spread > 0, spread, 1))
     return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
 
 
@@ -203,7 +204,7 @@ class PriorPath:
         W : ndarray, shape (g, m, d)
         """
         rows, root_gamma = self.rows, np.sqrt(self.gamma)
-        n = rows.sizes
+        n = np.maximum(rows.sizes, 1)
         A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
         A = np.maximum(A, 1e-12 * rows.yty + TINY)
         B = D = np.zeros_like(A)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpmtl.errors import require
+from mpmtl.privacy.clipping import bounded
 
 CHECK_EVERY = 5  # rounds between two looks at the duality gap
 
@@ -25,8 +26,9 @@ class Rounds:
         How beta_t is chosen.
     mu : float
         Strong convexity added to the loss of strongly convex candidates.
-    lipschitz : float
-        L of the loss without mu; the step is eta = 1/(L + mu), and 1/L for convex candidates.
+    lipschitz : float or ndarray, shape (m,)
+        L of the loss without mu; the step is eta = 1/(L + mu), and 1/L for convex candidates. An
+        array gives every task a step of its own (for penalties that are a sum over tasks).
     K : ndarray
         Clipping norm; inf for none.
     ridge : ndarray, optional
@@ -39,7 +41,7 @@ class Rounds:
     strongly_convex: np.ndarray
     K: np.ndarray
     mu: float
-    lipschitz: float
+    lipschitz: float | np.ndarray
     ridge: np.ndarray | float = 0.0
 
     def __post_init__(self):
@@ -55,27 +57,27 @@ class Rounds:
 
     @property
     def eta(self):
-        """Step size 1/L."""
-        return 1 / (self.lipschitz + self.curvature)
+        """Step size 1/L, shape (B,) or (B, m)."""
+        return 1 / np.add.outer(self.curvature, self.lipschitz)
+
+    @property
+    def threshold(self):
+        """eta lambda, shape of eta."""
+        return (self.eta.T * self.lam).T
 
     def momentum(self, age):
         """beta_t: 0 (basic), (t-1)/(t+2), or (1 - sqrt(mu/L))/(1 + sqrt(mu/L)); Section 3.5.
 
-        `age` is t, counted from the last restart.
+        `age` is t, counted from the last restart, shape (B,); so is beta, or it has the shape of
+        eta.
         """
-        root = np.sqrt(self.curvature * self.eta)
+        root = np.sqrt(self.curvature * self.eta.T)
         strongly = (1 - root) / (1 + root)
         beta = np.where(self.strongly_convex, strongly, (age - 1) / (age + 2))
-        return np.where(self.accelerated, beta, 0.0)
+        return np.where(self.accelerated, beta, 0.0).T
 
 
-def clip_norms(W, K):
-    """Scale each model to a norm of at most K: w / max(1, ||w||/K) (step 3 of Algorithm 1).
-
-    W has shape (B, m, d), K shape (B,).
-    """
-    norms = np.sqrt(np.einsum("bmd,bmd->bm", W, W))
-    return W * (1 / np.maximum(1, norms / K[:, None]))[:, :, None]
+clip_norms = bounded
 
 
 @dataclass(frozen=True)
@@ -149,21 +151,21 @@ def proximal_rounds(datafit, project, W0, rounds, perturb=None, local=None, rest
     """
     B = len(rounds.lam)
     W = np.broadcast_to(W0, (B, *datafit.shape))
-    eta, mu = rounds.eta, rounds.curvature
-    threshold = eta * rounds.lam
+    eta, mu, threshold = _column(rounds.eta), rounds.curvature, rounds.threshold
     clipping = bool(np.isfinite(rounds.K).any())
     age = np.ones(B)
-    previous = clip_norms(W, rounds.K) if clipping else W
+    previous = bounded(W, rounds.K) if clipping else W
     Z = None
     if local is not None:
-        own_penalty, own_lam, Q = local[0], eta * local[1], np.broadcast_to(local[2], W.shape)
+        own_lam = rounds.eta * local[1]
+        own_penalty, Q = local[0], np.broadcast_to(local[2], W.shape)
         Q_previous = Q
     for t in range(1, int(rounds.n_rounds[0]) + 1):
         b = int(np.searchsorted(-rounds.n_rounds, -t, side="right"))  # n_rounds >= t
         W = W[:b]
-        W_tilde = clip_norms(W, rounds.K[:b]) if clipping else W
+        W_tilde = bounded(W, rounds.K[:b]) if clipping else W
         if perturb is not None:
-            W_tilde = clip_norms(perturb(t, W_tilde), rounds.K[:b])
+            W_tilde = bounded(perturb(t, W_tilde), rounds.K[:b])
         W_hat = project(t, W, W_tilde, threshold[:b])
         if local is None:
             yield W_hat
@@ -174,7 +176,7 @@ def proximal_rounds(datafit, project, W0, rounds, perturb=None, local=None, rest
         if restart and Z is not None:
             uphill = np.einsum("bmd,bmd->b", Z[:b] - W_hat, step) > 0
             age[:b][uphill] = 1
-        beta = rounds.momentum(age)[:b, None, None]
+        beta = _column(rounds.momentum(age))[:b]
         step *= beta
         step += W_hat
         Z, previous = step, W_hat
@@ -185,11 +187,16 @@ def proximal_rounds(datafit, project, W0, rounds, perturb=None, local=None, rest
         W = datafit.gradient(whole)
         if mu.any():
             W += mu[:b, None, None] * whole
-        W *= -eta[:b, None, None]
+        W *= -eta[:b]
         if local is not None:
             Q = Z_own + W
         W += Z
         age += 1
+
+
+def _column(values):
+    """Numbers of each candidate, (B,), or of each of its tasks, (B, m), for models (B, m, d)."""
+    return values.reshape(len(values), -1, 1)
 
 
 def duality_gap(datafit, penalty, lam, W, mu=0.0):
@@ -222,7 +229,7 @@ def duality_gap(datafit, penalty, lam, W, mu=0.0):
         )
     else:
         norm = penalty.dual_norm(G)
-        scale = np.minimum(1, lam / np.where(norm > 0, norm, 1))
+        scale = np.where(norm > lam, lam / np.where(norm > lam, norm, 1), 1)
         dual = -datafit.conjugate(W, scale)
     return (primal - dual) / np.maximum(primal, np.finfo(float).tiny)
 
@@ -245,7 +252,7 @@ def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0):
         strongly_convex=np.array([mu > 0]),
         K=np.array([np.inf]),
         mu=mu,
-        lipschitz=datafit.lipschitz(),
+        lipschitz=datafit.lipschitz() or 1.0,
     )
     start = np.zeros(datafit.shape) if W0 is None else W0
     steps = proximal_rounds(datafit, Projection(penalty), start, rounds, restart=True)
@@ -255,3 +262,19 @@ def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0):
             if gap <= tol:
                 break
     return W[0], gap, t
+
+
+def solve_each(datafit, penalty, lam, tol=1e-8, max_rounds=20_000):
+    """`solve` for every task by itself: steps, restarts and the end of one concern no other.
+
+    Returns
+    -------
+    W : ndarray, shape (m, d)
+    gaps : ndarray, shape (m,)
+    n_rounds : ndarray of int, shape (m,)
+    """
+    tasks = [datafit.task(i) for i in range(datafit.shape[0])]
+    W, gaps, n_rounds = zip(
+        *(solve(task, penalty, lam, tol, max_rounds) for task in tasks), strict=True
+    )
+    return np.concatenate(W), np.array(gaps), np.array(n_rounds)

@@ -64,12 +64,17 @@ class TaskSolver:
     def solve_all(self, shift):
         """[(2/n_i) X_i'X_i + shift_i I]^-1 (2/n_i) X_i'y_i of every task, shape (m, d)."""
         rotated = np.einsum("mdk,md->mk", self.Q, self.b)
-        return np.einsum("mdk,mk->md", self.Q, rotated / (self.values + shift[:, None]))
+        return np.einsum("mdk,mk->md", self.Q, _quotient(rotated, self.values + shift[:, None]))
 
     def solve(self, i, shift, right):
         """[(2/n_i) X_i'X_i + shift I]^-1 right for a batch: shift (B,), right (B, d)."""
         rotated = right @ self.Q[i]
-        return (rotated / (self.values[i] + shift[:, None])) @ self.Q[i].T
+        return _quotient(rotated, self.values[i] + shift[:, None]) @ self.Q[i].T
+
+
+def _quotient(a, b):
+    """a/b where b > 0, and 0 elsewhere: what has neither data nor a penalty stays zero."""
+    return np.where(b > 0, a / np.where(b > 0, b, 1), 0)
 
 
 def sweep(solver, W, relation, lam1, lam2, perturb):
