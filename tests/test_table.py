@@ -8,7 +8,7 @@ import pytest
 from conftest import make_run, mpmtl_run
 
 from mpmtl.data import Table
-from mpmtl.data.table import Column, Encoder
+from mpmtl.data.encoding import Column, Encoder
 from mpmtl.errors import InputError
 from mpmtl.experiments.predict import read_model
 from mpmtl.experiments.runner import execute, run_replicate

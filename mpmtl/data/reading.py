@@ -110,10 +110,12 @@ def _decoded(path, form):
     except UnicodeError as error:
         at = getattr(error, "start", 0)
         raise InputError(
-            f"{path} is not {form.encoding} (byte {at + 1} is 0x{content[at : at + 1].hex()}): give "
-            f"its encoding, such as {form.option}encoding=cp1252 or utf-16"
+            f"{path} is not {form.encoding} (byte {at + 1} is 0x{content[at : at + 1].hex()}): "
+            f"give its encoding, such as {form.option}encoding=cp1252 or utf-16"
         ) from error
-    require("\0" not in text, f"{path} holds NUL bytes: it is no text, or {form.option}encoding=utf-16")
+    require(
+        "\0" not in text, f"{path} holds NUL bytes: it is no text, or {form.option}encoding=utf-16"
+    )
     return text
 
 

@@ -130,8 +130,8 @@ def levels_of(values, form):
     require(len(levels) <= MOST_LEVELS, f"column {name} has {len(levels)} levels: {cure}")
     require(
         len(levels) <= max(FEW_LEVELS, len(known) / 2),
-        f"column {name} has {len(levels)} levels in {len(known)} rows, such as {levels[0]!r} (names? "
-        f"dates?): {cure}",
+        f"column {name} has {len(levels)} levels in {len(known)} rows, such as {levels[0]!r} "
+        f"(names? dates?): {cure}",
     )
     return levels
 
@@ -153,8 +153,8 @@ def draft(frame, form, task="", target="", source="the table"):
     str
     """
     lines = [
-        f"# Draft of mpmtl-schema from {source}. What is declared here is taken as public, but these",
-        "# types, levels and ranges were read off all rows: put what is known without the table.",
+        f"# Draft of mpmtl-schema from {source}. What stands here is taken as public, but types,",
+        "# levels and ranges were read off all rows: put what is known without looking at them.",
         "# Then: mpmtl-run dataset=table dataset.path=... dataset.schema=<this file>",
         f"task: {_word(task) if task else ' # the column that names the task'}",
         f"target: {_word(target) if target else ' # the column to predict'}",
@@ -166,7 +166,9 @@ def draft(frame, form, task="", target="", source="the table"):
             lines.append(f"{key}: {_word(getattr(form, key))}")
     lines.append("columns:")
     rest = [name for name in frame if name not in (task, target)]
-    return "\n".join([*lines, *(f"  {_word(name)}: {_entry(frame[name], form)}" for name in rest), ""])
+    return "\n".join(
+        [*lines, *(f"  {_word(name)}: {_entry(frame[name], form)}" for name in rest), ""]
+    )
 
 
 def _target(values, form):

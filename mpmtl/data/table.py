@@ -210,7 +210,7 @@ class Table(RealData):
 
     @cached_property
     def _prepared(self):
-        """Encoded rows of every task with gaps as nan, the encoder, recipe, notes, what was pooled."""
+        """Rows of every task with gaps as nan, encoder, recipe, notes, what was pooled."""
         notes, pooled = [], []
         table = read_table(self.path, self.format).frame
         frame = self._rows_in_use(table, notes)
@@ -280,7 +280,9 @@ class Table(RealData):
             return kind, *self._classes(values, classes, notes, pooled)
         y, bad = parsed(values, self.format)
         if bad.any():
-            require(not self.strict, f"target = {self.target} holds text: {self._line(values, bad)}")
+            require(
+                not self.strict, f"target = {self.target} holds text: {self._line(values, bad)}"
+            )
             notes.append(f"{bad.sum()} rows left out: their {self.target} is no number")
         if self.target_range is not None:
             y, before = np.clip(y, *self.target_range), y
@@ -297,7 +299,8 @@ class Table(RealData):
         """The class that counts as 1, and y."""
         require(
             len(classes) == 2 or (self.positive is not None and not self.strict),
-            f"target = {self.target} has {len(classes)} values ({some(classes, 4)}), not two classes",
+            f"target = {self.target} has {len(classes)} values ({some(classes, 4)}), not two "
+            "classes",
         )
         if self.positive is None:
             pooled.append("which class counts as 1 (positive)")
@@ -347,7 +350,8 @@ class Table(RealData):
         if not declared:
             require(
                 re.fullmatch(r"Unnamed: \d+", name) is None or self.features is not None,
-                f'column {name} has no name, as row numbers that were written along: dataset.drop=["{name}"]',
+                f"column {name} has no name, as row numbers that were written along: "
+                f'dataset.drop=["{name}"]',
             )
             if not is_numeric(values, self.format):
                 pooled.append(f"the levels of {name} (levels)")
