@@ -357,6 +357,11 @@ class Table(RealData):
                 pooled.append(f"the levels of {name} (levels)")
                 return Column(name, levels=tuple(levels_of(values, self.format)))
         numbers, bad = parsed(values, self.format)
+        require(
+            not (self.strict and bad.all() and name in self.ranges),
+            f"ranges.{name} = {self.ranges.get(name)}: the column is not numeric, for example "
+            f"{values.iloc[0]!r}",
+        )
         require(not (self.strict and bad.any()), self._line(values, bad))
         seen = numbers[~np.isnan(numbers)]
         if self.indicators == "auto":
@@ -409,6 +414,12 @@ class Table(RealData):
     def notes(self):
         """What was understood of the table, and what a user should know of how it was read."""
         *_, notes, pooled = self._prepared
+        if self.train_fraction == 1:
+            notes = (
+                *notes,
+                "all rows train (train_fraction = 1), there is no test score; every replicate is "
+                "one more release of the same rows: n_replicates=1",
+            )
         if pooled:
             notes = (*notes, f"read off all tasks' rows, not declared: {'; '.join(pooled)}")
         return notes
