@@ -104,7 +104,8 @@ def _decoded(path, form):
         with OPENERS.get(path.suffix, open)(path, "rb") as file:
             content = file.read()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        text = " ".join(str(error).split())
+        raise InputError(f"{path} cannot be read: {text}") from error
     try:
         text = content.decode(form.encoding)
     except UnicodeError as error:
@@ -188,7 +189,8 @@ def read_parquet(path):
     except ImportError as error:
         raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from error
     except (OSError, ValueError) as error:  # pyarrow's are ValueErrors
-        raise InputError(f"{path} cannot be read as a table: {str(error)[:200]}") from error
+        text = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as a table: {text}") from error
     named = any(name is not None for name in frame.index.names)
     return frame.reset_index(drop=not named)
 

@@ -36,7 +36,8 @@ def read_schema(path):
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (OSError, UnicodeError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"schema = {path} is not YAML: {error}") from error
+        text = " ".join(str(error).split())
+        raise InputError(f"schema = {path} is not YAML: {text}") from error
     require(isinstance(content, dict), f"schema = {path}: write it as mpmtl-schema does")
     known = (*WORDS, *LISTS, *RANGES, "columns")
     for key in content:

@@ -137,7 +137,7 @@ class Table(RealData):
         default = {f.name: f.default for f in fields(self)} | {"missing": list(MISSING)}
         for key in ("features", "drop", "numbers", "ranges", "levels", "indicators"):
             require(
-                not getattr(self, key) or getattr(self, key) == "auto",
+                getattr(self, key) in ([], {}, None, "auto", declared.get(key)),
                 f"{key} is given beside schema = {self.schema}: declare columns in that file only",
             )
         for key, value in declared.items():
@@ -180,8 +180,8 @@ class Table(RealData):
                 f"column {key} is declared twice: as levels and as numbers",
             )
         if self.n_public is not None:
-            ok = len(self.n_public) == 2 and all(float(n).is_integer() for n in self.n_public)
-            ok = ok and 1 <= self.n_public[0] <= self.n_public[1]
+            ok = all(isinstance(n, int | float) and float(n).is_integer() for n in self.n_public)
+            ok = ok and len(self.n_public) == 2 and 1 <= self.n_public[0] <= self.n_public[1]
             require(ok, f"n_public = {self.n_public}: give it as [least, most], whole numbers")
         if self.tasks is not None:
             names = [str(name) for name in self.tasks]
@@ -221,7 +221,7 @@ class Table(RealData):
             notes.insert(0, f"{len(frame)} of {len(table)} rows are used")
         encoder = Encoder(self._columns(frame, notes, pooled), self.bias, self.rows, self.norm)
         X, rows = encoder.encode(frame, self.format, self.strict), frame.groupby(self.task).indices
-        tasks = sorted(rows) if self.tasks is None else self.tasks
+        tasks = self.tasks or sorted(set(table[self.task]) - {""})
         rows = [rows.get(task, np.zeros(0, dtype=int)) for task in tasks]
         data = MultiTaskData(
             X=tuple(X[r] for r in rows),
@@ -253,21 +253,22 @@ class Table(RealData):
         nameless = (tasks == "").to_numpy()
         require(
             not (self.strict and nameless.any()),
-            f"column {self.task} names no task in {nameless.sum()} rows, the first is row "
+            f"column {self.task} names no task in {nameless.sum()} rows, such as row "
             f"{nameless.argmax() + 1}: fill or drop them",
         )
         require(not gaps.all(), f"column {self.target} is empty in every row")
-        foreign = np.zeros(len(frame), dtype=bool)
+        used, foreign = np.ones(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
         if self.tasks is not None:
-            foreign = ~tasks.isin(self.tasks).to_numpy() & ~nameless
+            foreign = ~tasks.isin(self.tasks).to_numpy()
         for gone, why in (
             (nameless, f"no {self.task}"),
             (foreign, "a task that is not declared (tasks)"),
             (gaps, f"no {self.target}"),
         ):
-            if gone.any():
-                notes.append(f"{gone.sum()} of {len(frame)} rows left out: {why}")
-        return frame[~(nameless | foreign | gaps)]
+            if (gone & used).any():
+                notes.append(f"{(gone & used).sum()} of {len(frame)} rows left out: {why}")
+            used &= ~gone
+        return frame[used]
 
     def _targets(self, frame, notes, pooled):
         """Kind, the class that counts as 1, and y: numbers (nan: not to be read), or -1 and 1."""
@@ -280,9 +281,7 @@ class Table(RealData):
             return kind, *self._classes(values, classes, notes, pooled)
         y, bad = parsed(values, self.format)
         if bad.any():
-            require(
-                not self.strict, f"target = {self.target} holds text: {self._line(values, bad)}"
-            )
+            require(not self.strict, self._line(values, bad))
             notes.append(f"{bad.sum()} rows left out: their {self.target} is no number")
         if self.target_range is not None:
             y, before = np.clip(y, *self.target_range), y
@@ -338,7 +337,7 @@ class Table(RealData):
         columns = tuple(self._column(name, frame[name], pooled) for name in names)
         notes[:0] = _feature_notes(columns, self.bias)
         notes += [f"columns left out: {some(gone)}"] * (len(gone) > 0)
-        notes += _fit_notes(columns, frame, self.format)
+        notes += self._fit_notes(columns, frame)
         return columns
 
     def _column(self, name, values, pooled):
@@ -348,10 +347,12 @@ class Table(RealData):
             return Column(name, levels=levels)
         declared = name in self.ranges or name in self.numbers
         if not declared:
+            what = "no name, as row numbers that were written along"
+            if (values == "").all():
+                what = "neither name nor values, as lines that end with a separator"
             require(
                 re.fullmatch(r"Unnamed: \d+", name) is None or self.features is not None,
-                f"column {name} has no name, as row numbers that were written along: "
-                f'dataset.drop=["{name}"]',
+                f"column {name} has {what}: dataset.drop=['{name}']",
             )
             if not is_numeric(values, self.format):
                 pooled.append(f"the levels of {name} (levels)")
@@ -391,14 +392,13 @@ class Table(RealData):
         return unreadable(values, bad, self.format) if bad.any() else ""
 
     def _check_levels(self, name, levels, values):
-        known = sorted(values[~self.format.gaps(values)].unique())
-        never = [level for level in levels if level not in known]
-        others = [level for level in known if level not in levels]
-        there = f"the column also holds {some(map(repr, others))}" if others else "take it away"
+        never = sorted(set(levels) - set(values))
+        others = sorted(set(values[~self.format.gaps(values)]) - set(levels))
+        others = f" and the column holds {some(map(repr, others))} instead" if others else ""
         require(
             not (self.strict and never),
-            f"levels.{name} = [{some(levels)}]: {some(never)} never occurs; {there}, or "
-            "strict=false if it may be missing",
+            f"levels.{name}: {some(map(repr, never))} occurs in no row{others}: correct the levels "
+            "(dataset.strict=false if that may be)",
         )
 
     def _fits(self, key, pair, outside, seen):
@@ -407,8 +407,29 @@ class Table(RealData):
         require(
             not self.strict or outside * 2 <= len(seen) > 0,
             f"{key} = {list(pair)}: {outside} of {len(seen)} values are outside ({span}): correct "
-            "the range",
+            "the range (dataset.strict=false if that may be)",
         )
+
+    def _fit_notes(self, columns, frame):
+        """What is declared, and how many values do not fit it."""
+        declared = [
+            f"{what} of {some(names)}"
+            for what, names in (("ranges", self.ranges), ("levels", self.levels))
+            if names
+        ]
+        counts = {c.name: c.misfits(frame[c.name], self.format) for c in columns}
+        notes = [f"declared: {', '.join(declared)}"] * (len(declared) > 0)
+        for word, text in (
+            ("unknown", "values that are none of the levels, 0 in all features"),
+            ("out of range", "values out of range, clipped"),
+            ("no number", "values that are no number, taken as gaps"),
+            ("gaps", "gaps"),
+        ):
+            parts = [f"{name} {count[word]}" for name, count in counts.items() if count.get(word)]
+            notes += [f"{text} (of {len(frame)} rows): {some(parts)}"] * (len(parts) > 0)
+        if declared and not any(c.get("unknown") or c.get("out of range") for c in counts.values()):
+            notes[0] += ": all values fit"
+        return notes
 
     @property
     def notes(self):
@@ -498,21 +519,6 @@ def _feature_notes(columns, bias):
     parts = [f"{len(numeric)} numbers ({some(numeric)})"] * (len(numeric) > 0)
     parts += [f"{len(words)} with levels ({some(words)})"] * (len(words) > 0)
     return [f"columns: {', '.join(parts)}; {count} features" + " with the bias" * bias]
-
-
-def _fit_notes(columns, frame, form):
-    """How the columns' values fit what is declared."""
-    counts = {column.name: column.misfits(frame[column.name], form) for column in columns}
-    notes, n = [], len(frame)
-    for word, text in (
-        ("unknown", "values that are none of the levels, 0 in all features"),
-        ("out of range", "values out of range, clipped"),
-        ("no number", "values that are no number, taken as gaps"),
-        ("gaps", "gaps"),
-    ):
-        parts = [f"{name} {count[word]}" for name, count in counts.items() if count.get(word)]
-        notes += [f"{text} (of {n} rows): {some(parts)}"] * (len(parts) > 0)
-    return notes
 
 
 def _is_range(pair):
