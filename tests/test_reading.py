@@ -49,8 +49,13 @@ FAULTY = [
     (PLAIN.replace(",", "\t"), {}, "give dataset.separator=tab"),
     (PLAIN.replace(",", "|"), {}, "give dataset.separator=pipe"),
     ("school\na\nb\n", {}, "has one column only"),
-    (PLAIN.replace(",11,", ',"51,3",'), {}, "'51,3' in row 1 is no .and 1 more.: decimal commas"),
-    (PLAIN.replace(",11", ',"51,3"').replace(",1", ',"1,2"'), {}, "dataset.decimal=comma"),
+    (PLAIN.replace(",11,", ',"51,3",'), {}, "'51,3' in row 1 is no .*dataset.decimal=comma"),
+    (PLAIN.replace(",1.5", ',"1,5"'), {}, "column score: '1,5' in row 1 .*dataset.decimal=comma"),
+    (  # 59 different ones are no levels
+        "school,x,score\n" + "".join(f's{i % 3},"{i},5",{i}\n' for i in range(59)),
+        {},
+        r"column x: '0,5' in row 1 is no finite number \(and 58 more\): .*dataset.decimal=comma",
+    ),
     (PLAIN.replace("f", "é").encode("cp1252"), {}, "is not utf-8 .* dataset.encoding=cp1252"),
     (PLAIN.encode("utf-16-le"), {}, "dataset.encoding=utf-16"),
     (PLAIN + 'c,"3,f,2\n', {}, "cannot be read at line 7: unexpected end of data"),
@@ -147,7 +152,7 @@ def test_ids_and_levels_are_text(tmp_path):
 @pytest.mark.parametrize("junk", ["unknown", "1.5", "", "NA", "1e400", "é", "2020-01-01", "True"])
 @pytest.mark.parametrize("column", ["grade", "age"])
 def test_a_value_of_one_task_changes_no_other_task(junk, column, tmp_path, rng):
-    """With all declared, whatever stands in one row: other tasks' rows are equal to the last bit."""
+    """With all declared, whatever stands in a row: other tasks' rows are equal to the last bit."""
     n = 40
     frame = pd.DataFrame(
         {
