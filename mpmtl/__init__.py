@@ -8,6 +8,8 @@ from importlib import import_module
 
 _PUBLIC = {
     "audit": "mpmtl.auditing.audit",
+    "Cost": "mpmtl.privacy.budget",
+    "largest_mu": "mpmtl.privacy.budget",
     "composition_bound": "mpmtl.privacy.budget",
     "allocate": "mpmtl.privacy.budget",
     "optimal_delta": "mpmtl.privacy.budget",

@@ -13,7 +13,7 @@ from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import Gaussian, Mechanism
 from mpmtl.privacy.statements import warn_caveats
-from mpmtl.solvers.proximal import solve
+from mpmtl.solvers.proximal import solve, solve_each
 from mpmtl.solvers.single_task import ridge_path
 
 DEFAULT_MECHANISM = Gaussian(shift=1.0)
@@ -71,12 +71,13 @@ class SingleTaskLearner(_Learner):
     loss_average: bool | None = None
 
     def fit(self, X, y):
+        """Fit every task by itself."""
         require(self.penalty in ("l2", "l1"), f"penalty = {self.penalty!r}: use l2 or l1")
         datafit = self._datafit(X, y)
         if self.penalty == "l2":
             W = ridge_path(datafit, [self.lam])[0]
         else:
-            W, self.dual_gap_, self.n_rounds_ = solve(datafit, penalty_named("l1"), self.lam)
+            W, self.dual_gap_, self.n_rounds_ = solve_each(datafit, penalty_named("l1"), self.lam)
         self.coef_ = W.T
         return self
 
@@ -112,6 +113,7 @@ class MultiTaskLearner(_Learner):
     loss_average: bool | None = None
 
     def fit(self, X, y):
+        """Fit all tasks together, without noise."""
         W, self.dual_gap_, self.n_rounds_ = solve(
             self._datafit(X, y), penalty_named(self.penalty), self.lam, self.tol, self.max_rounds
         )
@@ -128,7 +130,7 @@ class PrivateMultiTaskLearner(_Learner):
     claimed and what is proved is in `privacy_` after `fit`, which also issues the caveats as
     `PrivacyCaveat` warnings. By default every constant is public: rows are shortened to `row_norm`,
     the loss is averaged and the step is that of this bound. A task whose data cannot be used (not
-    finite, beyond 1e50, no rows) gets a zero model.
+    finite, beyond 1e30, no rows) gets a zero model.
 
     Parameters
     ----------

@@ -29,6 +29,7 @@ class Metric:
 
     @property
     def label(self):
+        """Name and samples: the label of an axis."""
         return f"{self.name} on {self.samples}"
 
     def better(self, values, others):

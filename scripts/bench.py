@@ -79,8 +79,10 @@ def literal_seconds(run, data, problem, candidate, repeats):
     for _ in range(repeats):
         started, rng = time.perf_counter(), np.random.default_rng(0)
         eta = 1 / problem.datafit.lipschitz()
-        draws = [budget.mechanism.draw(rng, d, run.method.view) for _ in range(candidate.n_rounds)]
-        scale = candidate.K**2 * budget.mechanism.scale(budget.of_rounds(candidate))
+        T, release = candidate.n_rounds, run.method.release(d)
+        draws = [budget.mechanism.draw(rng, release) for _ in range(T)]
+        gate = budget.planned(release, budget.of_rounds(candidate))
+        scale = [gate.scale(t, candidate.K) for t in range(1, T + 1)]
         literal_rounds(
             data,
             run.method.penalty,

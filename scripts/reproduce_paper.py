@@ -27,7 +27,7 @@ def main():
         sys.exit(1 if reproduce(options.scale) else 0)
     except KeyboardInterrupt:
         print(
-            "\nstopped: finished replicates are kept; the same command goes on from there",
+            "\nstopped: finished replicates are saved; the same command goes on from there",
             file=sys.stderr,
         )
         sys.exit(130)

@@ -51,6 +51,17 @@ def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):
     return MultiTaskData.checked(X, y, kind)
 
 
+def beside_others(release, w):
+    """Contributions of all tasks to a release, the last one w: the others at their worst."""
+    m = release.shape[0] if release.kind in ("relation", "sample") else 1
+    own = np.reshape(w, release.shape) if release.kind == "sum" else w
+    V = np.zeros((m, *own.shape))
+    if release.kind == "relation":  # all alike and as long as may be
+        V[:, 0] = 1.0
+    V[-1] = own
+    return V
+
+
 TINY = ["dataset.m=12", "dataset.n=10", "dataset.d=4", "scale=smoke", "n_jobs=1"]
 
 

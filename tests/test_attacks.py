@@ -10,6 +10,7 @@ from conftest import make_run, ragged_data
 
 from mpmtl import Gaussian, PrivateFeatureLearner, PrivateMultiTaskLearner, Wishart
 from mpmtl.data import MultiTaskData
+from mpmtl.data.tasks import assign_folds, split
 from mpmtl.datafits import datafit_for
 from mpmtl.experiments.runner import run_replicate
 from mpmtl.methods import Average, AverageCandidate, PrivateRelations, PrivateRelationsCandidate
@@ -159,5 +160,19 @@ def test_a_statement_that_the_costs_do_not_bear_is_not_written():
     for budgets in (mu * 1.01, np.append(mu, mu)):
         with pytest.raises(ValueError, match="which is more than delta"):
             budget.statement(budget.planned(relation(9), budgets))
+    with pytest.raises(ValueError, match="no release is stated"):
+        budget.statement()
     wishart = Budget(Wishart(), 1.0, 1e-3)
     assert wishart.statement(wishart.planned(relation(9), [1.0])).proved is None
+
+
+def test_the_labels_of_a_task_do_not_choose_the_rows_of_another(rng):
+    """Strata of one task shared a generator with all others: its labels moved their splits."""
+    data = ragged_data(rng, 4, 3, "binary", low=15, high=25)
+    labels = np.where(np.arange(len(data.y[0])) < 3, 1.0, -1.0)
+    changed = replace(data, y=(labels, *data.y[1:]))
+    parts = [split(d, 0.5, np.random.default_rng(0)) for d in (data, changed)]
+    folds = [assign_folds(d, 3, np.random.default_rng(0)) for d in (data, changed)]
+    for i in range(1, 4):
+        np.testing.assert_array_equal(parts[0][0].X[i], parts[1][0].X[i])
+        np.testing.assert_array_equal(folds[0][i], folds[1][i])

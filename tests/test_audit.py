@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from test_mechanisms import ALL
 
 from mpmtl import Gaussian, InputError, Laplace, TwoSidedWishart, Wishart, audit, gaussian_mu
 from mpmtl.auditing.audit import (
@@ -16,7 +17,7 @@ from mpmtl.auditing.audit import (
     subjects_for,
 )
 from mpmtl.auditing.bounds import Trial, delta_bound, lower_limit, search, upper_limit
-from mpmtl.auditing.subjects import ProximalView, Releases, SampleReleases, neighbours
+from mpmtl.auditing.subjects import ProximalView, Releases, neighbours
 from mpmtl.methods import (
     Average,
     Budget,
@@ -28,7 +29,9 @@ from mpmtl.methods import (
     SharedRepresentation,
 )
 from mpmtl.methods.feature_learning import FeatureLearning, Moments
+from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.mechanisms import OutputPerturbation, wishart_diagonal_delta
+from mpmtl.privacy.releases import covariance, diagonal, sample_models, vector_sum
 from mpmtl.privacy.statements import Guarantee
 
 LR = Proximal("lr", "trace", private=True)
@@ -72,9 +75,11 @@ def test_search_finds_the_profile_of_a_normal_shift(below, rng):
 
 def exact_gaussian(delta, pairs=1, d=2):
     """Release of the full covariance whose worst pair has exactly this delta at epsilon = 1."""
-    scale = 1 / np.array([gaussian_mu(1.0, delta)])
+    budget = Budget(Gaussian(), 1.0, delta)
+    gate = budget.planned(covariance(d), [gaussian_mu(1.0, delta)])
+    assert gate.cost.delta(1.0) == pytest.approx(delta, rel=1e-9)
     chosen = {f"pair {k}": (np.eye(d)[0], np.eye(d)[1]) for k in range(pairs)}
-    return Releases(Gaussian(), "full", scale, {"proved": Guarantee(1.0, delta, "exact")}, chosen)
+    return Releases(gate, {"proved": Guarantee(1.0, delta, "exact")}, chosen)
 
 
 def run_on(subjects, statement=None, **settings):
@@ -86,8 +91,8 @@ def test_type_one_error_of_an_exactly_calibrated_mechanism():
     at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
     refuted = 0
     for seed in range(100):
-        found = run_on([exact_gaussian(0.05, pairs=4)], samples=600, seed=seed)
-        refuted += found.verdicts["proved"].refuted
+        result = run_on([exact_gaussian(0.05, pairs=4)], samples=600, seed=seed)
+        refuted += result.verdicts["proved"].refuted
     assert refuted <= stats.binom.ppf(0.999, 100, 0.01)
 
 
@@ -112,10 +117,11 @@ def test_a_statistic_with_more_features_than_samples_does_not_hide_the_others():
     claimed = {"claimed": Guarantee(1.0, DELTA, "false")}
     d = 19  # 190 features, a third of 200 samples to learn from
     pairs = {"zero / full": (np.zeros(d), np.eye(d)[0])}
-    subject = Releases(Wishart(), "full", np.array([0.5]), claimed, pairs)
-    found = run_on([subject], samples=400)
-    assert found.verdicts["claimed"].attack in ("support", "likelihood")
-    assert found.verdicts["claimed"].refuted
+    gate = Budget(Wishart(), 1.0, DELTA).planned(covariance(d), [1.0])
+    subject = Releases(gate, claimed, pairs)
+    result = run_on([subject], samples=400)
+    assert result.verdicts["claimed"].attack in ("support", "likelihood")
+    assert result.verdicts["claimed"].refuted
 
 
 def test_a_seed_gives_the_same_audit_and_another_seed_another_one():
@@ -128,23 +134,23 @@ def test_a_seed_gives_the_same_audit_and_another_seed_another_one():
 
 
 def test_log_densities_agree_with_scipy(rng):
-    d = 3
-    E = Wishart().draw(rng, d, "full", (20,))
-    known = stats.wishart(d + 1, np.eye(d)).logpdf(np.moveaxis(E, 0, -1))
-    np.testing.assert_allclose(np.diff(Wishart().log_density(E, d, "full")), np.diff(known))
-    x = rng.chisquare(4, (20, d))
-    known = stats.chi2(d + 1).logpdf(x).sum(axis=1)
-    np.testing.assert_allclose(np.diff(Wishart().log_density(x, d, "diagonal")), np.diff(known))
-    x = rng.standard_normal((20, d))
-    known = stats.norm(scale=np.sqrt(2)).logpdf(x).sum(axis=1)
-    np.testing.assert_allclose(np.diff(Gaussian().log_density(x, d, "diagonal")), np.diff(known))
-    known = stats.laplace.logpdf(x).sum(axis=1)
-    np.testing.assert_allclose(np.diff(Laplace().log_density(x, d, "diagonal")), np.diff(known))
+    d, full, flat = 3, covariance(3), diagonal(3)
+    E = Wishart().draw(rng, full, (20,))
+    x, z = rng.chisquare(4, (20, d)), rng.standard_normal((20, d))
     S = (E + rng.standard_normal((20, 1, 1))) / 2
     rows, cols = np.triu_indices(d)
-    spread = np.where(rows == cols, np.sqrt(2), 1)
-    known = stats.norm(scale=spread).logpdf(S[:, rows, cols]).sum(axis=1)
-    np.testing.assert_allclose(np.diff(Gaussian().log_density(S, d, "full")), np.diff(known))
+    spread = np.where(rows == cols, 1, np.sqrt(1 / 2))
+    norms = np.linalg.norm(z, axis=1)
+    for mechanism, release, draws, known in (
+        (Wishart(), full, E, stats.wishart(d + 1, np.eye(d)).logpdf(np.moveaxis(E, 0, -1))),
+        (Wishart(), flat, x, stats.chi2(d + 1).logpdf(x).sum(axis=1)),
+        (Gaussian(), flat, z, stats.norm.logpdf(z).sum(axis=1)),
+        (Gaussian(), full, S, stats.norm(scale=spread).logpdf(S[:, rows, cols]).sum(axis=1)),
+        (Laplace(), flat, z, stats.laplace.logpdf(z).sum(axis=1)),
+        # a uniform direction has density ~ 1/r^(d-1) on the sphere of radius r
+        (OutputPerturbation(), vector_sum(d), z, stats.gamma(d).logpdf(norms) - 2 * np.log(norms)),
+    ):
+        np.testing.assert_allclose(np.diff(mechanism.log_density(draws, release)), np.diff(known))
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
@@ -156,30 +162,27 @@ def test_two_sided_density_is_the_convolution(d):
 
     x = np.array([[0.3], [-2.0], [7.0]])
     known = np.log([density(v) for v in x[:, 0]])
-    found = np.array([TwoSidedWishart().log_density(v, d, "diagonal") for v in x])
-    np.testing.assert_allclose(np.diff(found), np.diff(known), rtol=1e-6)
+    entries = np.repeat(x, d, axis=1) if d > 1 else x  # d independent ones
+    result = TwoSidedWishart().log_density(entries, diagonal(d)) / d
+    np.testing.assert_allclose(np.diff(result), np.diff(known), rtol=1e-6)
 
 
 def test_one_sided_noise_is_impossible_outside_its_support():
     outside = np.array([np.diag([1.0, -0.1]), np.diag([1.0, 0.1])])
-    assert list(np.isneginf(Wishart().log_density(outside, 2, "full"))) == [True, False]
+    assert list(np.isneginf(Wishart().log_density(outside, covariance(2)))) == [True, False]
     entries = np.array([[1.0, -0.1], [1.0, 0.1]])
-    assert list(np.isneginf(Wishart().log_density(entries, 2, "diagonal"))) == [True, False]
+    assert list(np.isneginf(Wishart().log_density(entries, diagonal(2)))) == [True, False]
+    assert TwoSidedWishart().has_density(covariance(1))
+    with pytest.raises(InputError, match="no closed form"):
+        TwoSidedWishart().log_density(outside, covariance(2))
 
 
-@pytest.mark.parametrize(
-    ("mech", "view"),
-    [
-        (mech, view)
-        for mech in (Wishart(), TwoSidedWishart(), Gaussian(), Laplace(), OutputPerturbation())
-        for view in mech.views
-    ],
-)
-def test_batches_of_noise_are_distributed_like_single_draws(mech, view):
+@pytest.mark.parametrize(("mech", "release"), ALL)
+def test_batches_of_noise_are_distributed_like_single_draws(mech, release):
     """Two-sample Kolmogorov-Smirnov test of an entry and of the sum (error probability 1e-4)."""
-    d, rng = 3, np.random.default_rng(8)
-    batch = mech.draw(rng, d, view, (4000,))
-    single = np.array([mech.draw(rng, d, view) for _ in range(4000)])
+    rng = np.random.default_rng(8)
+    batch = mech.draw(rng, release, (4000,))
+    single = np.array([mech.draw(rng, release) for _ in range(4000)])
     assert batch.shape == single.shape
     for statistic in (
         lambda E: E.reshape(len(E), -1)[:, 1],
@@ -218,7 +221,8 @@ def test_colluding_tasks_recover_the_noise_of_every_round(method, mechanism):
     seen = view.observe(w, np.random.default_rng(2), n)
     residuals = view.residuals(seen, (w, np.zeros(4)))
     rng = np.random.default_rng(2)
-    drawn = np.stack([mechanism.draw(rng, 4, method.view, (n,)) for _ in range(3)], axis=1)
+    release = method.release(4)
+    drawn = np.stack([mechanism.draw(rng, release, (n,)) for _ in range(3)], axis=1)
     np.testing.assert_allclose(residuals[0], drawn, atol=1e-6 * np.abs(drawn).max())
     assert np.abs(residuals[1] - drawn).max() > 1e-2
 
@@ -240,8 +244,8 @@ def test_neighbours_keep_to_the_ball():
 # what is refuted
 
 
-def verdicts(found):
-    return {name: str(verdict) for name, verdict in found.verdicts.items()}
+def verdicts(result):
+    return {name: str(verdict) for name, verdict in result.verdicts.items()}
 
 
 @pytest.mark.parametrize("d", [1, 5])
@@ -249,34 +253,34 @@ def verdicts(found):
 @pytest.mark.parametrize("attack", ["support", "view"])
 def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):
     """Measured 1 - e^-eps to within 15 %, and never above (error probability 0.01 each)."""
-    found = audit(Wishart(), epsilon, DELTA, d=d, samples=8000, attack=attack)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert 0.85 < found.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
+    result = audit(Wishart(), epsilon, DELTA, d=d, samples=8000, attack=attack)
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert 0.85 < result.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
 
 
 @pytest.mark.parametrize("accounting", ["bound", "optimal"])
 def test_wishart_is_refuted_over_rounds(accounting):
     mechanism = Wishart(accounting=accounting)
-    found = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert found.verdicts["claimed"].measured > 0.4
+    result = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert result.verdicts["claimed"].measured > 0.4
 
 
 def test_wishart_on_the_diagonal_agrees_with_the_exact_profile():
     """d = 5, eps = 1: the pair is K e_1 against K e_2, delta = .18."""
-    found = audit(Wishart(), 1.0, DELTA, method=GS, samples=100_000, attack="likelihood")
+    result = audit(Wishart(), 1.0, DELTA, method=GS, samples=100_000, attack="likelihood")
     known = wishart_diagonal_delta(1.0, 5)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
-    assert found.verdicts["claimed"].pair.startswith("release: orthogonal")
-    assert 0.9 * known < found.verdicts["claimed"].measured < known
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
+    assert result.verdicts["claimed"].pair.startswith("release: orthogonal")
+    assert 0.9 * known < result.verdicts["claimed"].measured < known
 
 
 def quieter(mechanism, factor=0.5):
     """The same mechanism with half of its noise: what an audit must find."""
 
     class Quieter(type(mechanism)):
-        def scale(self, budgets):
-            return factor * super().scale(budgets)
+        def scale(self, budgets, sensitivity):
+            return factor * super().scale(budgets, sensitivity)
 
     return Quieter()
 
@@ -294,30 +298,38 @@ def release_audit(mechanism, epsilon, samples, attack="all", method=None):
 
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 def test_proved_mechanisms_are_not_refuted(mechanism):
-    found = audit(mechanism, 1.0, DELTA, samples=1000, n_rounds=2)
-    assert verdicts(found) == {"proved": "not refuted"}
+    result = audit(mechanism, 1.0, DELTA, samples=1000, n_rounds=2)
+    assert verdicts(result) == {"proved": "not refuted"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [TwoSidedWishart(), Gaussian(), Laplace()])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsilon):
-    _, found = release_audit(mechanism, epsilon, 1_000_000)
-    assert verdicts(found) == {"proved": "not refuted"}
+    _, result = release_audit(mechanism, epsilon, 1_000_000)
+    assert verdicts(result) == {"proved": "not refuted"}
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "samples"),
+    ("mechanism", "method", "samples"),
     [
-        (Gaussian(), 40_000),
-        (Laplace(), 10_000),
-        pytest.param(TwoSidedWishart(), 150_000, marks=pytest.mark.slow),
+        (Gaussian(), None, 40_000),
+        (Laplace(), None, 10_000),
+        (Gaussian(), MeanRegularised("mr_mtl"), 40_000),
+        (Laplace(), MeanRegularised("mr_mtl"), 10_000),
+        (OutputPerturbation(), MeanRegularised("mr_mtl"), 40_000),
+        (Gaussian(), PrivateRelations("rl"), 40_000),
+        (Gaussian(), SharedRepresentation("fedrep"), 40_000),
+        pytest.param(TwoSidedWishart(), None, 150_000, marks=pytest.mark.slow),
     ],
 )
-def test_half_of_the_noise_is_refuted(mechanism, samples):
-    """The audit has power: eps = 1, d = 5."""
-    _, found = release_audit(quieter(mechanism), 1.0, samples, "likelihood")
-    assert verdicts(found) == {"proved": "refuted"}
+def test_half_of_the_noise_is_refuted_and_the_noise_is_not(mechanism, method, samples):
+    """The audit has power: eps = 1, d = 5. The statement rests on the cost, not on the draws."""
+    _, result = release_audit(mechanism, 1.0, samples, "likelihood", method)
+    assert verdicts(result) == {"proved": "not refuted"}
+    _, half = release_audit(quieter(mechanism), 1.0, samples, "likelihood", method)
+    assert verdicts(half) == {"proved": "refuted"}
+    assert half.statement == result.statement
 
 
 METHODS = {
@@ -333,21 +345,34 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_are_fitted_anew_each_time(name):
     mechanism, method, expected = METHODS[name]
-    found = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
-    assert verdicts(found) == expected
+    result = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
+    assert verdicts(result) == expected
 
 
 def test_a_method_with_a_quarter_of_its_noise_is_refuted():
     """The fitted attacks have power."""
     subjects, _ = subjects_with(quieter(Gaussian(), 0.25), MeanRegularised("mr_mtl"))
-    found = run_on(subjects, samples=1000, attack="fitted")
-    assert verdicts(found) == {"proved": "refuted"}
+    result = run_on(subjects, samples=1000, attack="fitted")
+    assert verdicts(result) == {"proved": "refuted"}
+
+
+def test_every_gate_of_a_method_is_audited():
+    """fedrep releases a start and rounds: a quarter of the start's noise is refuted."""
+    subjects, statement = subjects_with(Gaussian(), SharedRepresentation("fedrep"))
+    releases = {s.name: s for s in subjects if isinstance(s, Releases)}
+    assert [s.gate.release.kind for s in releases.values()] == ["sum", "covariance"]
+    assert list(releases) == ["release", "release 2"]
+    assert sum((s.gate.cost for s in releases.values()), Cost()) == statement.cost
+    for factor, verdict in ((1.0, "not refuted"), (0.25, "refuted")):
+        subjects, _ = subjects_with(quieter(Gaussian(), factor), SharedRepresentation("fedrep"))
+        start = [s for s in subjects if s.name == "release 2"]
+        assert verdicts(run_on(start, samples=10_000, attack="likelihood")) == {"proved": verdict}
 
 
 def test_the_decomposed_method_is_audited_by_its_release():
     method = Decomposed("lr_sp", "trace", private=True, init="split")
-    found = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
-    assert verdicts(found) == {"claimed": "refuted", "proved": "not refuted"}
+    result = audit(Wishart(), 1.0, DELTA, method=method, samples=4000)
+    assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
 
 
 @pytest.mark.parametrize("tuning", ["local", "votes"])
@@ -357,8 +382,8 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
     method = FeatureLearning("fl", tuning, affine, rounds=2)
     for factor, verdict in ((1, "not refuted"), (0.5, "refuted")):
         mechanism = quieter(Gaussian(), factor)
-        release, found = release_audit(mechanism, 1.0, 40_000, "likelihood", method)
-        assert verdicts(found) == {"proved": verdict}
+        release, result = release_audit(mechanism, 1.0, 40_000, "likelihood", method)
+        assert verdicts(result) == {"proved": verdict}
     moments = Moments(affine, 10, 5, Gaussian())
     for w, _ in release.pairs.values():
         u = moments.vectors(w[None])[0]
@@ -372,19 +397,18 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
 def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, verdict):
     """And its models are protected by the Gaussian release either way."""
     method = replace(LR, instance_protection={"epsilon": 1.0})
-    found = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
-    assert verdicts(found) == {"proved": "not refuted", "instance": verdict}
+    result = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
+    assert verdicts(result) == {"proved": "not refuted", "instance": verdict}
 
 
 def test_the_corrected_density_is_tight_for_opposite_models():
     """For d = 1 the noise is Laplace of scale 2K/eps: at eps/2 delta is 1 - e^(-eps/4)."""
-    candidate = candidate_of(LR, inputs_from(_others(1, 4, 0), LR), 1, 0.01)
+    gate = Budget(OutputPerturbation(), 1.0, 0.0).planned(sample_models(1, 1), [1.0])
     half = {"instance": Guarantee(0.5, 0.0, "half of it")}
     pairs = {"opposite": (np.array([1.0]), np.array([-1.0]))}
-    subject = SampleReleases(candidate, 1.0, half, pairs)
-    found = run_on([subject], samples=100_000, attack="likelihood")
+    result = run_on([Releases(gate, half, pairs)], samples=100_000, attack="likelihood")
     known = -np.expm1(-0.25)  # Laplace shifted by 2K: 1 - exp((0.5 - 1)/2)
-    assert 0.95 * known < found.verdicts["instance"].measured < known
+    assert 0.9 * known < result.verdicts["instance"].measured < known
 
 
 @pytest.mark.parametrize("method", [LR, GS])
@@ -392,8 +416,8 @@ def test_the_corrected_density_is_tight_for_opposite_models():
     "options", [{"epsilon": 1e40}, {"lam": 0.0}, {"lam": 1e6}, {"d": 1, "m": 2}]
 )
 def test_extreme_settings_neither_fail_nor_refute_what_is_proved(options, method):
-    found = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
-    assert verdicts(found).get("proved", "not refuted") == "not refuted"
+    result = audit(Wishart(), **{"epsilon": 1.0, **options}, method=method, samples=300)
+    assert verdicts(result).get("proved", "not refuted") == "not refuted"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_real_data_of_the_other_tasks(tmp_path, data_dir):
 BAD = {
     "epsilon=0": "epsilon = 0.0 must be finite and above 0",
     "privacy=gaussian delta=0": "needs delta in (0, 1)",
-    "privacy=laplace method=lr": "does not fit a method that shows the whole covariance",
+    "privacy=laplace method=lr": "does not fit a method that releases the whole covariance",
     "privacy=none": "there is nothing to audit",
     "privacy=output_perturbation": "name the method it belongs to",
     "method=stl": "method=stl is not private",
@@ -116,7 +116,7 @@ BAD = {
 }
 
 
-#: Those that are found before or after the settings are built: through the command.
+#: Those that are refused before or after the settings are built: through the command.
 BY_COMMAND = ("epsilom=1", "method=lrr", "n_replicates=3", "samples=10", "results_dir=/proc/none")
 COMPOSED = [a for a in BAD if a not in BY_COMMAND and not a.startswith("experiment")]
 
@@ -152,7 +152,9 @@ def test_a_sweep_ends_with_a_table_and_is_drawn(tmp_path):
     done = mpmtl_audit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("wishart-support: ") == 1
-    table = done.stdout.splitlines()[-4:]
+    *table, legend = done.stdout.splitlines()[-5:]
+    assert legend.startswith("* ")
+    assert all("*" in line for line in table)  # steps from the data are not in the budget
     assert [line.split()[2] for line in table] == ["wishart", "wishart", "gaussian", "gaussian"]
     script = [sys.executable, str(ROOT / "scripts" / "plot_privacy_audit.py")]
     drawn = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -173,7 +175,7 @@ def test_audits_that_find_the_same_have_a_line_each(tmp_path):
     words = ("-m", "privacy=gaussian", "epsilon=1", "d=2,3", "samples=2000", "attack=likelihood")
     done = mpmtl_audit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    table = [line.split() for line in done.stdout.splitlines()[-2:]]
+    table = [line.split() for line in done.stdout.splitlines()[-3:-1]]
     assert [line[3] for line in table] == ["d-2_m-10_T-1", "d-3_m-10_T-1"]
     assert [line[-1] for line in table] == ["0)", "0)"]
 

@@ -35,12 +35,11 @@ from mpmtl.methods import (
     TaskRelationsCandidate,
 )
 from mpmtl.methods.group_privacy import instance_budget
-from mpmtl.methods.mean_regularised import clipped_mean
-from mpmtl.methods.proximal import SampleNoise
-from mpmtl.methods.representation import representation_gradient, start_space
+from mpmtl.methods.representation import representation_gradients, start_space
 from mpmtl.penalties import L1, L12, SquaredFrobenius, SquaredTraceNorm, TraceNorm
+from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import OutputPerturbation
-from mpmtl.solvers.proximal import clip_norms
+from mpmtl.privacy.releases import covariance, sample_models
 from mpmtl.solvers.relations import JITTER, Relation, TaskSolver, sweep
 from mpmtl.solvers.single_task import ridge_path
 
@@ -234,19 +233,21 @@ def test_sensitivity_of_the_relation_matrix(rng):
     m, K = 6, 1.5
     bound = 2 * np.sqrt(2) * np.sqrt(m - 1) * K**2
     for _ in range(300):
-        W = clip_norms(3 * rng.standard_normal((1, m, 3)), np.array([K]))[0]
+        W = bounded(3 * rng.standard_normal((1, m, 3)), np.array([K]))[0]
         V = W.copy()
-        V[0] = clip_norms(3 * rng.standard_normal((1, 1, 3)), np.array([K]))[0, 0]
+        V[0] = bounded(3 * rng.standard_normal((1, 1, 3)), np.array([K]))[0, 0]
         assert np.linalg.norm(W @ W.T - V @ V.T) <= bound * (1 + 1e-12)
     W = np.tile([K, 0.0, 0.0], (m, 1))
     V = W.copy()
     V[0] = -W[0]
     assert np.linalg.norm(W @ W.T - V @ V.T) == pytest.approx(bound)
-    # the Gaussian scale is that sensitivity over sqrt(2) mu
+    # the Gaussian scale is that sensitivity over mu, in every orthonormal coordinate
     rl, budget = PrivateRelations("rl"), Budget(Gaussian(), 1.0, 1e-3)
     candidate = PrivateRelationsCandidate(1.0, 1.0, 4, 0.0, K)
+    datafit = datafit_for(MultiTaskData.checked([W] * m, [W[:, 0]] * m))
+    (gate,) = rl.gates(candidate, budget, datafit)
     mu_t = budget.of_rounds(candidate)
-    np.testing.assert_allclose(rl.noise_scale(candidate, budget, m), bound / np.sqrt(2) / mu_t)
+    assert gate.scale(3, K) == pytest.approx(bound / mu_t[2])
 
 
 # Averages
@@ -290,18 +291,22 @@ def test_dp_aggr_sensitivity_by_replacing_a_sample(rng):
 
 
 def test_dp_aggr_is_proved_for_bounded_derivatives_only(rng):
+    """Logistic loss: the gate bounds a local model by 1/lambda, whatever the rows are."""
     budget = Budget(OutputPerturbation(), 1.0, 1e-3)
     method, candidate = Average("dp_aggr", private=True), AverageCandidate(0.3)
     binary = ragged_data(rng, 5, 3, "binary")
-    block = method.statement(candidate, budget, datafit_for(binary.unit_rows()))
-    assert block.claimed is None
-    assert (block.proved.epsilon, block.proved.delta) == (1.0, 0.0)
-    long_rows = replace(binary, X=tuple(9 * X for X in binary.X))
-    for datafit in (datafit_for(long_rows), datafit_for(ragged_data(rng))):
+    for rows in (1, 9):
+        datafit = datafit_for(replace(binary, X=tuple(rows * X for X in binary.X)))
         block = method.statement(candidate, budget, datafit)
-        assert block.proved is None
-        assert block.claimed.epsilon == 1.0
-        assert "unbounded-loss" in block.caveats
+        assert block.claimed is None
+        assert (block.proved.epsilon, block.proved.delta) == (1.0, 0.0)
+        assert method.spent(datafit, budget) <= 1.0
+    block = method.statement(candidate, budget, datafit_for(ragged_data(rng)))
+    assert block.proved is None
+    assert (block.claimed.epsilon, block.claimed.delta) == (1.0, 0.0)
+    assert "unbounded-loss" in block.caveats
+    wide = datafit_for(ragged_data(rng, 2, 400, "binary", low=8, high=8))  # sqrt(d) above m
+    assert method.statement(candidate, budget, wide).proved is None
 
 
 def test_group_privacy_restores_the_whole_budget(rng):
@@ -408,11 +413,9 @@ def test_sample_noise_has_the_corrected_density(rng):
     """Norm Gamma(d, 2K/eps_t), direction uniform; the printed density would have eps_t/2K."""
     method = Proximal("lr", "trace", private=True, instance_protection={"epsilon": 3.0})
     candidate = ProximalCandidate(1.0, 2, False, False, alpha=0.0, K=0.7)
-    draws = method._shared(
-        datafit_for(ragged_data(rng, 2000, 4)), 2, Budget(Wishart(), 1.0, 1e-3), rng
-    )[1]
-    noise = SampleNoise([candidate], 3.0, draws)
-    b = noise(2, np.zeros((1, 2000, 4)))[0]
+    gate = method.sample_budget.open(sample_models(2000, 4), 2, rng)
+    gate = gate.with_budgets(method.sample_budget.of_rounds(candidate))
+    b = gate(2, np.zeros((2000, 4)), candidate.K)
     norms = np.linalg.norm(b, axis=1)
     assert stats.kstest(norms, stats.gamma(4, scale=2 * 0.7 / 1.5).cdf).pvalue > 1e-4
     direction = (b / norms[:, None]).mean(axis=0)
@@ -479,35 +482,17 @@ def test_mr_mtl_with_gamma_to_zero_is_ridge_stl(rng):
     np.testing.assert_allclose(W, ridge_path(datafit, [0.7])[0], atol=1e-6)
 
 
-def test_sensitivity_of_a_clipped_mean(rng):
-    gamma = np.array([0.8])
-    for _ in range(200):
-        delta = 3 * rng.standard_normal((1, 6, 4))
-        other = delta.copy()
-        other[0, 2] = 3 * rng.standard_normal(4)
-        moved = np.linalg.norm(clipped_mean(delta, gamma) - clipped_mean(other, gamma))
-        assert moved <= 2 * 0.8 / 6 * (1 + 1e-12)
-    delta[0, 2], other[0, 2] = [9, 0, 0, 0], [-9, 0, 0, 0]
-    moved = np.linalg.norm(clipped_mean(delta, gamma) - clipped_mean(other, gamma))
-    assert moved == pytest.approx(2 * 0.8 / 6)
-
-
 @pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_sensitivity_of_the_representation(kind, rng):
-    """Replacing a whole task moves the mean gradient by at most 2 psi/m and the start matrix by at
-    most sqrt(2) in the Frobenius norm."""
+def test_gradients_of_the_representation(kind, rng):
+    """grad L_i(U v_i) v_i', by differences of the loss in U at the best v_i."""
     U = np.linalg.qr(rng.standard_normal((5, 2)))[0]
-    psi = 0.05
-    for _ in range(20):
-        one = ragged_data(rng, 4, 5, kind)
-        two = ragged_data(rng, 4, 5, kind)
-        other = replace(one, X=(*one.X[:3], two.X[3]), y=(*one.y[:3], two.y[3]))
-        fits = [datafit_for(d, average=True) for d in (one, other)]
-        moved = [representation_gradient(f, U, psi) for f in fits]
-        assert np.linalg.norm(moved[0] - moved[1]) <= 2 * psi / 4 * (1 + 1e-9)
-        b = [f.gradient(np.zeros((1, *f.shape)))[0] for f in fits]
-        b = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in b]
-        assert np.linalg.norm(b[0].T @ b[0] - b[1].T @ b[1]) <= np.sqrt(2) * (1 + 1e-9)
+    datafit = datafit_for(ragged_data(rng, 4, 5, kind, low=20, high=30), average=True)
+    G = representation_gradients(datafit, U)
+    V = ridge_path(datafit.projected(U), [1e-8])[0]
+    E, h = rng.standard_normal((5, 2)), 1e-6
+    ahead, behind = (datafit.value((V @ (U + s * h * E).T)[None])[0] for s in (1, -1))
+    slope = (G * E).sum(axis=(1, 2))
+    np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-4, atol=1e-7)
 
 
 def test_fedrep_without_noise_finds_the_shared_space(rng):
@@ -520,7 +505,8 @@ def test_fedrep_without_noise_finds_the_shared_space(rng):
     got = fit_one(method, datafit, RepresentationCandidate(1e-6, 1e3, 2, 0.5, 100))
     assert np.linalg.matrix_rank(got, tol=1e-8) == 2
     np.testing.assert_allclose(got, W, atol=0.05)
-    V = start_space(replace(datafit, average=True), 2, 0.0)
+    start = FREE.open(covariance(8), 1, rng).with_budgets([np.inf])
+    V = start_space(replace(datafit, average=True), 2, start)
     assert np.linalg.svd(U.T @ V, compute_uv=False).min() > 0.9
 
 

@@ -21,7 +21,9 @@ from mpmtl.data import (
     files,
     split,
 )
+from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
+from mpmtl.solvers.single_task import ridge_path
 
 
 def test_low_rank_models_have_the_stated_rank_and_variance():
@@ -162,7 +164,6 @@ FAULTS = {
     "feature x3 is NaN": lambda X, y: ([X[0], np.where(np.arange(3) == 2, np.nan, X[1])], y),
     "or infinite in 1 of": lambda X, y: ([X[0], np.where(X[1] == X[1][0, 0], np.inf, X[1])], y),
     "1 targets are NaN": lambda X, y: (X, [y[0], np.where(np.arange(5) == 0, np.nan, y[1])]),
-    "feature x2 is constant": lambda X, y: ([np.where(np.arange(3) == 1, 7, x) for x in X], y),
     "must be a table": lambda X, y: ([x[:, 0] for x in X], y),
 }
 
@@ -185,10 +186,22 @@ def test_faults_of_binary_targets_are_named(rng):
         MultiTaskData.checked(X, [np.array([0, 1, 0, 1])], "binary")
 
 
-def test_a_named_bias_may_be_constant(rng):
-    X = [np.column_stack([np.ones(5), rng.standard_normal(5)])]
-    data = MultiTaskData.checked(X, [rng.standard_normal(5)], bias="x1")
-    assert data.bias == "x1"
+def test_a_constant_feature_is_harmless(rng):
+    """Whether there is a fit does not depend on all tasks' rows."""
+    X = [np.column_stack([np.full(5, 7.0), rng.standard_normal(5)]) for _ in range(2)]
+    data = MultiTaskData.checked(X, [rng.standard_normal(5)] * 2)
+    assert np.isfinite(ridge_path(datafit_for(data), [0.0, 1.0])).all()
+    assert MultiTaskData.checked(X, data.y, bias="x1").bias == "x1"
+
+
+@pytest.mark.parametrize(
+    "dataset", [LowRank(m=5), GroupSparse(m=3), LeakageExample(), School(), LSOA2(), Landmine()]
+)
+def test_built_in_rows_are_unit_and_say_so(dataset, data_dir):
+    for part in dataset.draw(data_dir, 0, 0):
+        assert part.row_norm == 1.0
+        for X in part.X:
+            assert (np.linalg.norm(X, axis=1) <= 1 + 1e-12).all()
 
 
 @given(fraction=st.floats(0.05, 0.95), seed=st.integers(0, 10**6), binary=st.booleans())
@@ -204,8 +217,8 @@ def test_split_is_a_partition_of_each_task(fraction, seed, binary):
         if binary:  # each class keeps its share
             for label in (-1, 1):
                 total = (data.y[i] == label).sum()
-                kept = (train.y[i] == label).sum()
-                assert abs(kept - fraction * total) <= 1
+                n_train = (train.y[i] == label).sum()
+                assert abs(n_train - fraction * total) <= 1
 
 
 @given(n_folds=st.integers(2, 6), seed=st.integers(0, 10**6), binary=st.booleans())

@@ -84,13 +84,13 @@ def test_conjugate_of_the_logistic_loss(rng):
     theta = -s * y / (1 + np.exp(y * (data.X[0] @ W[0, 0])))
     direct = 0.0
     for t, label in zip(theta, y, strict=True):
-        found = minimize_scalar(
+        lowest = minimize_scalar(
             lambda z, t=t, label=label: np.logaddexp(0, -label * z) - t * z,
             bounds=(-60, 60),
             method="bounded",
             options={"xatol": 1e-10},
         )
-        direct -= found.fun
+        direct -= lowest.fun
     assert datafit.conjugate(W, np.array([s]))[0] == pytest.approx(direct, rel=1e-6)
 
 

@@ -57,7 +57,9 @@ def test_private_learner_states_what_holds(rng):
     learner = PrivateMultiTaskLearner(lam=0.1, epsilon=1.0, delta=1e-3, K=2.0)
     codes = caveats_of(learner, data)
     assert codes == list(learner.privacy_.caveats)
-    assert "tuning-not-charged" in codes
+    assert "tuning-not-charged" not in codes  # every constant is public by default
+    learner = PrivateMultiTaskLearner(lam=0.1, epsilon=1.0, delta=1e-3, K=2.0, eta=None)
+    assert "tuning-not-charged" in caveats_of(learner, data)  # the step is that of the data
     assert learner.privacy_.claimed is None
     assert learner.privacy_.proved.epsilon == 1.0
     paper = PrivateMultiTaskLearner(lam=0.1, mechanism=Wishart(), K=2.0)
@@ -94,7 +96,7 @@ def test_learners_refuse_what_cannot_work(rng):
             (SingleTaskLearner(-1.0), "lam = -1.0"),
             (SingleTaskLearner(1.0, penalty="elastic"), "use l2 or l1"),
             (MultiTaskLearner(1.0, penalty="nuclear"), "unknown penalty 'nuclear'"),
-            (PrivateMultiTaskLearner(mechanism=Laplace()), "shows the whole covariance"),
+            (PrivateMultiTaskLearner(mechanism=Laplace()), "releases the whole covariance"),
             (PrivateMultiTaskLearner(mechanism=Gaussian(), delta=0.0), "needs delta in"),
             (PrivateMultiTaskLearner(epsilon=0.0), "epsilon = 0.0"),
             (PrivateMultiTaskLearner(K=0.0), "K = 0.0 must be above 0"),

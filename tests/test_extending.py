@@ -3,10 +3,15 @@
 import os
 import re
 import subprocess
+from importlib import import_module
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import BIN, ROOT, mpmtl_run
+from test_mechanisms import loss_over_pairs
+
+from mpmtl.privacy.releases import Budget, covariance
 
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
@@ -73,7 +78,7 @@ def test_settings_of_an_own_data_set_are_checked(word, message, folder):
 
 def test_a_method_with_a_setting_of_its_own_and_a_figure(folder):
     sweep, half = carried_out("A method", folder)
-    assert [line.split()[1:3] for line in sweep.splitlines()[-4:]] == [
+    assert [line.split()[1:3] for line in sweep.splitlines()[-5:-1]] == [
         *[["pulled", "gaussian"]] * 2,
         *[["lr", "gaussian"]] * 2,
     ]
@@ -109,3 +114,20 @@ def test_a_mechanism(folder):
     run, audit = carried_out("A mechanism", folder)
     assert "proved      (1, 0.0005" in run
     assert "verdict     not refuted (the proved guarantee)" in audit
+
+
+def test_the_own_mechanism_spends_no_more_than_its_budget(folder, monkeypatch, rng):
+    """Densities of neighbours, moments, and noise in proportion to the release's sensitivity."""
+    monkeypatch.syspath_prepend(folder)
+    mechanism, release = import_module("own_mechanism").LaplaceMatrix(), covariance(4)
+    largest = max(ratio.max() for ratio in loss_over_pairs(mechanism, release, 0.7))
+    assert 0.2 < largest / 0.7 <= 1
+    E = mechanism.draw(rng, release, (20_000,))
+    np.testing.assert_array_equal(E, E.swapaxes(1, 2))
+    np.testing.assert_allclose(E.var(axis=0), 2, rtol=0.1)
+    norms = np.abs(np.linalg.eigvalsh(mechanism.draw(rng, covariance(30), (50,)))).max(axis=1)
+    assert 0.5 < mechanism.spectral_norm(covariance(30)) / norms.mean() < 2
+    budget = Budget(mechanism, 1.0, 1e-3)
+    gate = budget.planned(release, mechanism.budgets(1.0, 1e-3, 3))
+    assert gate.scale(1, 2.0) == pytest.approx(release.l1 * 4 / gate.budgets[0])
+    assert budget.statement(gate).proved.basis == "Laplace mechanism, composition bound CB"

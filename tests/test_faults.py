@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(small_disk, tmp_path):
     full = mpmtl_run(*arguments, f"results_dir={small_disk}", cwd=tmp_path)
     assert full.returncode == 2
     assert full.stderr.strip().count("\n") == 0, full.stderr
-    assert "No space left on device; finished replicates are kept" in full.stderr
+    assert "No space left on device; finished replicates stay" in full.stderr
     finished = (small_disk / FOLDER / "journal.jsonl").read_bytes().count(b"\n")
     assert finished > 0
     subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)

@@ -1,121 +1,207 @@
 """Noise: its moments, its distribution, what it does to M, and what each mechanism states."""
 
+import math
+
 import numpy as np
 import pytest
+from conftest import beside_others
 from scipy import stats
 
 from mpmtl import Gaussian, InputError, Laplace, NoNoise, TwoSidedWishart, Wishart
+from mpmtl.auditing.subjects import neighbours
 from mpmtl.penalties import GroupL1, TraceNorm
-from mpmtl.privacy.mechanisms import Mechanism, wishart_diagonal_delta
+from mpmtl.privacy.mechanisms import (
+    KINDS,
+    MECHANISMS,
+    Mechanism,
+    OutputPerturbation,
+    wishart_diagonal_delta,
+)
+from mpmtl.privacy.releases import (
+    Budget,
+    covariance,
+    diagonal,
+    relation,
+    sample_models,
+    unbounded_output,
+    vector_sum,
+)
 
-MECHANISMS = [Wishart(), TwoSidedWishart(), Gaussian(), Laplace()]
-CASES = [(mech, view) for mech in MECHANISMS for view in ("full", "diagonal") if view in mech.views]
+NOISY = [mechanism() for mechanism in MECHANISMS if mechanism is not NoNoise]
+(GAUSSIAN,) = [mech for mech in NOISY if type(mech) is Gaussian]
 
 
-def entries(mech, view, d):
-    """Mean and variance of the standard noise's diagonal and off-diagonal entries."""
+def fitting(*releases):
+    """Every mechanism with the releases that it can perturb."""
+    return [(mech, r) for mech in NOISY for r in releases if r.kind in mech.kinds]
+
+
+ALL = fitting(
+    *(covariance(4), diagonal(4), relation(4), vector_sum(4), vector_sum(4, 2)),
+    *(sample_models(2, 4), unbounded_output(4)),
+)
+SHIFTED = fitting(covariance(30), diagonal(30), relation(30))
+
+
+def test_every_kind_has_noise_and_no_name_is_used_twice():
+    assert {release.kind for _, release in ALL} == set(KINDS) == set(NoNoise.kinds)
+    assert len({mech.name for mech in NOISY}) == len(NOISY)
+
+
+def known_moments(mech, release):
+    """Mean and variance of the standard noise's diagonal (or only) and off-diagonal entries."""
+    d = release.shape[0]
     nu = d + 1  # W_d(nu, I): mean nu I; var nu off the diagonal, 2 nu on it
+    length = d * release.shape[-1] if release.kind == "sum" and len(release.shape) > 1 else 4
     return {
         "wishart": (nu, 2 * nu, 0, nu),
         "two_sided_wishart": (0, 4 * nu, 0, 2 * nu),
-        "gaussian": (0, 2, 0, 1),
-        "laplace": (0, 2, None, None),
+        "gaussian": (0, 1, 0, 1 / 2),
+        "laplace": (0, 2, 0, 2),
+        "output_perturbation": (0, length + 1, None, None),  # ||b|| ~ Gamma(k): k (k + 1) over k
     }[mech.name]
 
 
-@pytest.mark.parametrize(("mech", "view"), CASES)
-def test_sample_mean_and_covariance(mech, view):
+@pytest.mark.parametrize(("mech", "release"), ALL)
+def test_sample_mean_and_covariance(mech, release):
     """All first and second moments within 5 standard errors (error probability < 1e-4)."""
-    rng, d, N = np.random.default_rng(1), 4, 20_000
-    draws = np.array([mech.draw(rng, d, view) for _ in range(N)])
-    if view == "full":
+    rng, N = np.random.default_rng(1), 20_000
+    draws = np.array([mech.draw(rng, release) for _ in range(N)])
+    assert draws.shape == NoNoise().draw(rng, release, (N,)).shape == (N, *release.shape)
+    mean, variance, mean_off, variance_off = known_moments(mech, release)
+    if release.symmetric:
         np.testing.assert_array_equal(draws, draws.swapaxes(1, 2))
-        rows, cols = np.triu_indices(d)
+        rows, cols = np.triu_indices(release.shape[0])
         draws = draws[:, rows, cols]
-        diagonal = rows == cols
-    else:
-        diagonal = np.ones(d, dtype=bool)
-    mean_d, var_d, mean_o, var_o = entries(mech, view, d)
-    mean = np.where(diagonal, mean_d, 0 if mean_o is None else mean_o)
-    var = np.where(diagonal, var_d, 1 if var_o is None else var_o)
-    centred = draws - mean
+        mean = np.where(rows == cols, mean, mean_off)
+        variance = np.where(rows == cols, variance, variance_off)
+    centred = draws.reshape(N, -1) - mean
     error = centred.std(axis=0) / np.sqrt(N)
     assert (np.abs(centred.mean(axis=0)) < 5 * error).all()
     products = centred[:, :, None] * centred[:, None, :]  # distinct entries are uncorrelated
     error = products.std(axis=0) / np.sqrt(N)
-    assert (np.abs(products.mean(axis=0) - np.diag(var)) < 5 * error).all()
+    known = variance * np.eye(centred.shape[1])
+    assert (np.abs(products.mean(axis=0) - known) < 5 * error).all()
 
 
-@pytest.mark.parametrize("view", ["full", "diagonal"])
-def test_wishart_diagonal_is_chi_square(view):
-    rng, d = np.random.default_rng(2), 5
-    draws = np.array([Wishart().draw(rng, d, view) for _ in range(4000)])
-    diagonal = draws[:, 2, 2] if view == "full" else draws[:, 2]
-    assert stats.kstest(diagonal, stats.chi2(d + 1).cdf).pvalue > 1e-4
+def test_no_noise_is_nothing_in_every_shape(rng):
+    for release in (covariance(3), relation(3), vector_sum(3), vector_sum(3, 2)):
+        shape = (2, *release.shape)
+        np.testing.assert_array_equal(NoNoise().draw(rng, release, (2,)), np.zeros(shape))
+
+
+def loss_over_pairs(mech, release, budget):
+    """Log density ratio at the first input's releases, for each pair of neighbours; pure noise is
+    looked at far out as well."""
+    rng = np.random.default_rng(10)
+    (scale,) = mech.scale(np.array([budget]), getattr(release, mech.norm))
+    E = mech.draw(rng, release, (4000,))
+    if mech is not GAUSSIAN:
+        E = np.concatenate([E, 30 * E])
+    size = math.prod(release.shape) if release.kind == "sum" else release.shape[-1]
+    for pair in neighbours(size, 1.0, rng).values():
+        first, second = (release.total(beside_others(release, w)) for w in pair)
+        other = E + (first - second) / scale
+        ratio = mech.log_density(E, release) - mech.log_density(other, release)
+        assert ratio.shape == (len(E),)
+        yield ratio[np.isfinite(ratio)]
+
+
+PURE = [
+    (mech, release, 1.0)
+    for mech, release in fitting(
+        *(covariance(4), diagonal(4), vector_sum(4), vector_sum(2, 2), sample_models(2, 4))
+    )
+    if mech is not GAUSSIAN and mech.has_density(release)
+    if (mech.name, release.kind) != ("wishart", "diagonal")
+]
+
+
+@pytest.mark.parametrize(
+    ("mech", "release", "share"), [*PURE, (TwoSidedWishart(), covariance(1), 0.5)]
+)
+def test_pure_noise_spends_its_budget_and_no_more(mech, release, share):
+    """The density ratio of neighbours is at most e^eps and comes near it; for the Wishart noise
+    where neither is impossible, and on its diagonal not even there. The full two-sided noise has a
+    known density for d = 1, where two models cannot be orthogonal: half of the budget."""
+    largest = max(ratio.max() for ratio in loss_over_pairs(mech, release, 0.7))
+    assert 0.9 * share < largest / 0.7 <= share * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("release", [r for mech, r in ALL if mech is GAUSSIAN])
+def test_gaussian_noise_is_as_far_as_its_mu(release):
+    """The log density ratio of the worst pair has standard deviation mu, within 5 errors."""
+    spread = [ratio.std() for ratio in loss_over_pairs(GAUSSIAN, release, 0.7)]
+    assert max(spread) == pytest.approx(0.7, rel=5 / np.sqrt(2 * 4000))
+
+
+@pytest.mark.parametrize("release", [covariance(5), diagonal(5)])
+def test_wishart_diagonal_is_chi_square(release):
+    draws = Wishart().draw(np.random.default_rng(2), release, (4000,))
+    entry = draws[:, 2, 2] if release.symmetric else draws[:, 2]
+    assert stats.kstest(entry, stats.chi2(6).cdf).pvalue > 1e-4
 
 
 def test_wishart_noise_is_positive_semidefinite_and_two_sided_noise_is_not():
     rng = np.random.default_rng(3)
-    one = [np.linalg.eigvalsh(Wishart().draw(rng, 5, "full"))[0] for _ in range(200)]
-    two = [np.linalg.eigvalsh(TwoSidedWishart().draw(rng, 5, "full"))[0] for _ in range(200)]
-    assert min(one) > 0
-    assert min(two) < 0
+    least = [
+        np.linalg.eigvalsh(mech.draw(rng, covariance(5), (200,)))[:, 0].min()
+        for mech in (Wishart(), TwoSidedWishart())
+    ]
+    assert least[0] > 0 > least[1]
 
 
 def test_two_sided_wishart_in_one_dimension_is_laplace():
     """The difference of two chi^2_2 variables is Laplace of scale 2."""
-    rng = np.random.default_rng(4)
-    draws = np.array([TwoSidedWishart().draw(rng, 1, "full")[0, 0] for _ in range(20_000)])
+    draws = TwoSidedWishart().draw(np.random.default_rng(4), covariance(1), (20_000,)).ravel()
     assert stats.kstest(draws, stats.laplace(scale=2).cdf).pvalue > 1e-4
 
 
-def two_sided_log_ratio_bound(eps):
-    """Log ratio of the 1-d density at shift K^2 = 1 for the noise scale of budget eps."""
-    scale = 2 * TwoSidedWishart().scale(np.array([eps]))[0]
-    x = np.linspace(-20, 20, 4001)
-    shifted = stats.laplace(scale=scale).logpdf(x - 1) - stats.laplace(scale=scale).logpdf(x)
-    return np.abs(shifted).max()
+@pytest.mark.parametrize(
+    ("mech", "release", "known"),
+    [
+        (Wishart(), diagonal(5), stats.chi2(6)),
+        (GAUSSIAN, diagonal(5), stats.norm()),
+        (GAUSSIAN, vector_sum(3, 2), stats.norm()),
+        (Laplace(), vector_sum(5), stats.laplace()),
+        (Laplace(), diagonal(5), stats.laplace()),
+    ],
+)
+def test_independent_entries_have_the_distribution_they_are_called_by(mech, release, known):
+    draws = mech.draw(np.random.default_rng(5), release, (5000,))
+    assert stats.kstest(draws.ravel(), known.cdf).pvalue > 1e-4
 
 
-def test_two_sided_wishart_never_spends_more_than_its_budget_in_one_dimension():
-    assert two_sided_log_ratio_bound(0.7) <= 0.7 * (1 + 1e-12)
+@pytest.mark.parametrize("release", [vector_sum(3, 2), sample_models(2, 6), unbounded_output(6)])
+def test_output_noise_has_a_length_from_a_gamma_distribution(release):
+    """Density ~ exp(-||b||_2) in 6 coordinates."""
+    draws = OutputPerturbation().draw(np.random.default_rng(6), release, (5000,)).reshape(-1, 6)
+    assert stats.kstest(np.linalg.norm(draws, axis=1), stats.gamma(6).cdf).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("mech", "view"), CASES)
+@pytest.mark.parametrize(("mech", "release"), SHIFTED)
 @pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_projection_tends_to_the_identity_as_the_noise_grows(mech, view, shift, rng):
+def test_projection_tends_to_the_identity_as_the_noise_grows(mech, release, shift, rng):
     """Proposition 1: much noise, M -> I and the method is STL, with and without shift."""
-    d, threshold = 6, np.array([3.0])
-    penalty = TraceNorm() if view == "full" else GroupL1()
-    identity = np.eye(d) if view == "full" else np.ones(d)
+    d, threshold = release.shape[0], np.array([3.0])
+    flat = release.kind == "diagonal"
+    penalty, identity = (GroupL1(), np.ones(d)) if flat else (TraceNorm(), np.eye(d))
     W = rng.standard_normal((1, 8, d))
-    E = mech.draw(rng, d, view)
-    E = E + shift * mech.spectral_norm(d, view) * identity
+    E = mech.draw(rng, release) + shift * mech.spectral_norm(release) * identity
     distance = [
         np.abs(penalty.projection(penalty.covariance(W) + s * E, threshold)[0] - identity).max()
-        for s in (1e4, 1e8, 1e12)
+        for s in (1e6, 1e9, 1e12)
     ]
     assert distance[0] > distance[1] > distance[2]
     assert distance[2] < 1e-3
 
 
-@pytest.mark.parametrize(("mech", "view"), CASES)
-def test_spectral_norm_is_the_unit_of_shift(mech, view):
+@pytest.mark.parametrize(("mech", "release"), SHIFTED)
+def test_spectral_norm_is_the_unit_of_shift(mech, release):
     """The stated unit is within a factor of 2 of the mean spectral norm of the noise."""
-    rng, d = np.random.default_rng(5), 30
-    norms = []
-    for _ in range(50):
-        E = mech.draw(rng, d, view)
-        norms.append(np.abs(np.linalg.eigvalsh(E) if view == "full" else E).max())
-    assert 0.5 < mech.spectral_norm(d, view) / np.mean(norms) < 2
-
-
-@pytest.mark.parametrize(("mech", "view"), CASES)
-def test_scale_calibrates_to_the_sensitivity(mech, view):
-    """Noise scales for K = 1 as the definitions state them."""
-    budget = np.array([0.5])
-    expected = {"wishart": 1.0, "two_sided_wishart": 2.0, "gaussian": 2.0, "laplace": 4.0}
-    assert mech.scale(budget)[0] == pytest.approx(expected[mech.name])
+    E = mech.draw(np.random.default_rng(5), release, (50,))
+    norms = np.abs(np.linalg.eigvalsh(E) if release.symmetric else E).max(axis=1)
+    assert 0.5 < mech.spectral_norm(release) / norms.mean() < 2
 
 
 @pytest.mark.parametrize(
@@ -168,27 +254,31 @@ def test_no_other_pair_of_models_is_worse_on_the_diagonal():
         assert terms.mean() < known + 5 * terms.std() / np.sqrt(N)
 
 
-def statement(mech, view, eps=0.1, delta=1e-3, n_rounds=5, d=5):
-    return mech.state(eps, delta, mech.budgets(eps, delta, n_rounds), d, view)
+def statement(mech, release=None, eps=0.1, delta=1e-3, n_rounds=5):
+    """Of a fit with these rounds, as the gate's budget writes it; by default on the diagonal."""
+    budget = Budget(mech, eps, delta)
+    rounds = mech.budgets(eps, delta, n_rounds)
+    return budget.statement(budget.planned(release or diagonal(5), rounds))
 
 
 def test_wishart_is_claimed_and_proves_less():
-    block = statement(Wishart(), "full")
+    block = statement(Wishart(), covariance(5))
     eps_t = Wishart().budgets(0.1, 1e-3, 5)
     assert (block.claimed.epsilon, block.claimed.delta) == (0.1, 1e-3)
     assert block.proved.epsilon == pytest.approx(eps_t.sum())
     assert block.proved.delta == pytest.approx(1 - np.exp(-eps_t.sum()))
     assert "wishart-support" in block.caveats
+    assert statement(Wishart(), relation(5)).proved is None
 
 
 @pytest.mark.parametrize(("n_rounds", "spent"), [(1, 0.0), (100, 1e-3)])
 def test_wishart_on_the_diagonal_proves_its_profile(n_rounds, spent):
     """Rounds that are (eps_t, delta_t) each: (eps, 1 - (1 - delta) prod (1 - delta_t))."""
-    block = statement(Wishart(), "diagonal", n_rounds=n_rounds)
+    block = statement(Wishart(), n_rounds=n_rounds)
     eps_t = Wishart().budgets(0.1, 1e-3, n_rounds)
-    kept = np.prod([1 - wishart_diagonal_delta(eps, 5) for eps in eps_t])
+    intact = np.prod([1 - wishart_diagonal_delta(eps, 5) for eps in eps_t])
     assert block.proved.epsilon == block.claimed.epsilon == 0.1
-    assert block.proved.delta == pytest.approx(1 - (1 - spent) * kept)
+    assert block.proved.delta == pytest.approx(1 - (1 - spent) * intact)
     assert block.claimed.delta < block.proved.delta < 1 - np.exp(-eps_t.sum())
 
 
@@ -212,14 +302,14 @@ def test_one_large_shift_is_more_informative_than_many_small_ones(d, S):
 
 @pytest.mark.parametrize("mech", [TwoSidedWishart(), Gaussian(), Laplace()])
 def test_proved_mechanisms_claim_nothing_beyond_their_proof(mech):
-    block = statement(mech, "diagonal")
+    block = statement(mech)
     assert block.claimed is None
     assert (block.proved.epsilon, block.proved.delta) == (0.1, 1e-3)
 
 
-@pytest.mark.parametrize("mech", [*MECHANISMS, NoNoise()])
+@pytest.mark.parametrize("mech", [*NOISY[:4], NoNoise()])
 def test_every_statement_names_unit_relation_and_caveats(mech):
-    block = statement(mech, "diagonal").as_dict()
+    block = statement(mech).as_dict()
     assert block["unit"] == "task"
     assert "replace" in block["relation"]
     assert block["adversary"]
@@ -228,14 +318,9 @@ def test_every_statement_names_unit_relation_and_caveats(mech):
 
 
 def test_no_noise_states_no_protection():
-    block = statement(NoNoise(), "full")
+    block = statement(NoNoise(), covariance(5))
     assert block.claimed is None
     assert block.proved is None
-
-
-def test_laplace_refuses_the_full_covariance(rng):
-    with pytest.raises(InputError, match="shows the whole covariance"):
-        Laplace().draw(rng, 3, "full")
 
 
 @pytest.mark.parametrize("shift", [-1.0, float("nan"), float("inf")])
@@ -245,14 +330,15 @@ def test_impossible_shifts_are_refused(shift):
 
 
 def test_a_new_mechanism_is_not_called_proved_by_default():
-    """Whoever adds noise must say so to have it printed as proved."""
+    """Whoever adds noise must say what it costs to have it printed as proved."""
 
     class Own(Mechanism):
         name = "own"
 
     assert Own.status == "claimed"
+    budget = Budget(Own(), 1.0, 1e-3)
     with pytest.raises(NotImplementedError):
-        Own().state(1.0, 1e-3, None, 3, "full")
+        budget.statement(budget.planned(diagonal(3), [1.0]))
 
 
 @pytest.mark.parametrize("mech", [Wishart, TwoSidedWishart, Laplace])
@@ -262,8 +348,7 @@ def test_exact_composition_allows_larger_budgets_and_is_named(mech):
     assert plain.budgets(0.1, delta, 10)[0] == pytest.approx(0.0109, abs=5e-5)
     assert exact.budgets(0.1, delta, 10)[0] == pytest.approx(0.0170, abs=5e-5)
     for mechanism, words in ((plain, "composition bound CB"), (exact, "exact pure composition")):
-        budgets = mechanism.budgets(0.1, delta, 10)
-        block = mechanism.state(0.1, delta, budgets, 5, "diagonal")
+        block = statement(mechanism, delta=delta, n_rounds=10)
         stated = block.claimed or block.proved
         assert (stated.epsilon, stated.delta) == (0.1, delta)
         named = mech is Wishart and mechanism is plain  # the paper's own claim needs no word more
@@ -271,5 +356,5 @@ def test_exact_composition_allows_larger_budgets_and_is_named(mech):
 
 
 def test_an_unknown_accounting_is_refused():
-    with pytest.raises(InputError, match=r"privacy.accounting = exact: use bound or optimal"):
+    with pytest.raises(InputError, match=r"accounting = exact: use bound or optimal"):
         Laplace(accounting="exact")

@@ -148,24 +148,19 @@ def test_stl_best_has_candidates_of_both_penalties():
     assert {c.penalty for c in candidates} == {"l1", "l2"}
 
 
-def test_stl_tasks_do_not_see_each_other(rng):
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_stl_tasks_do_not_see_each_other(penalty, kind, rng):
     """Claim 1: replacing a task leaves the others' models alone, bit for bit."""
-    data = ragged_data(rng, 4, 3)
-    changed = replace(data, y=(data.y[0] + 5, *data.y[1:]))
-    for penalty in ("l2", "l1"):
-        fits = [
-            fit_one(
-                SingleTask(penalty=penalty),
-                datafit_for(d),
-                None,
-                SingleTaskCandidate(penalty, 0.5, 200),
-                NO_BUDGET,
-            )
-            for d in (data, changed)
-        ]
-        if penalty == "l2":
-            np.testing.assert_array_equal(fits[0][1:], fits[1][1:])
-        assert not np.array_equal(fits[0][0], fits[1][0])
+    data = ragged_data(rng, 4, 3, kind)
+    other = replace(data, X=(10 * data.X[0], *data.X[1:]), y=(data.y[0][::-1], *data.y[1:]))
+    candidate = SingleTaskCandidate(penalty, 0.02, 200)
+    before, after = (
+        fit_one(SingleTask(penalty=penalty), datafit_for(d), np.zeros((4, 3)), candidate, NO_BUDGET)
+        for d in (data, other)
+    )
+    np.testing.assert_array_equal(before[1:], after[1:])
+    assert not np.array_equal(before[0], after[0])
 
 
 def test_edges_are_named():
@@ -190,4 +185,4 @@ def test_what_is_proved_for_the_paper_depends_on_the_rounds():
 def test_stl_is_proved_and_tuning_is_not_covered():
     block = SingleTask().statement(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
-    assert block.caveats == ("tuning-not-charged",)
+    assert block.caveats == ()  # what is tuned over all tasks is a matter of the run

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import warnings
 from functools import partial
 
 import pytest
@@ -63,9 +64,9 @@ def dies(mark, item):
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given to the executor")
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_worker_that_always_dies_is_reported(engine, request):
-    place = Local() if engine == "local" else Dask(request.getfixturevalue("scheduler"))
+    workers = Local() if engine == "local" else Dask(request.getfixturevalue("scheduler"))
     with pytest.raises(WorkerDied):
-        list(place.map(partial(dies, None), [0, 1, 2, 3], 2))
+        list(workers.map(partial(dies, None), [0, 1, 2, 3], 2))
 
 
 def test_dask_tries_again_where_a_worker_died(scheduler, tmp_path):
@@ -138,3 +139,15 @@ def test_a_job_elsewhere_that_dies_is_one_line(tmp_path):
     assert done.returncode == 1
     assert "error: a job sent elsewhere died" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_engine_leaves_warnings_as_they_were():
+    """A map that is left before its end, as after an error, changes no filter and says nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        results = Local().map(abs, list(range(-50, 0)), 2)
+        next(results)
+        results.close()
+        assert list(warnings.filters) == before
+    assert [str(w.message) for w in caught if "being processed" in str(w.message)] == []

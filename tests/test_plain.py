@@ -16,6 +16,7 @@ from mpmtl.methods import SingleTask
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.privacy.budget import allocate
 from mpmtl.privacy.mechanisms import sphere_noise
+from mpmtl.privacy.releases import covariance, diagonal, relation
 
 VALUES = {
     **dict.fromkeys(("lam", "lam1", "lam2", "lam_final", "lam_local", "l1", "l2"), "[0.02,0.3]"),
@@ -90,25 +91,28 @@ def prox(W, penalty, threshold):
 def proximal(run, data, average, W0, c, budget, rng, T):
     """Algorithms 2 to 5 and the accelerated proximal gradient method; T rounds are drawn for."""
     method, (d, m) = run.method, W0.shape
-    mechanism, view = budget.mechanism, "full" if method.penalty == "trace" else "diagonal"
+    mechanism = budget.mechanism
     draws, sphere = [], []
     if method.private:
-        draws = [mechanism.draw(rng, d, view) for _ in range(T)]
-        scale = c.K**2 * mechanism.scale(budget.of_rounds(c))
+        release = covariance(d) if method.penalty == "trace" else diagonal(d)
+        draws = [mechanism.draw(rng, release) for _ in range(T)]
+        moved = {"l2": np.sqrt(2), "trace": 2}[mechanism.norm]
+        scale = c.K**2 * mechanism.scale(budget.of_rounds(c), moved)
     if getattr(method, "instance_epsilon", None):
         sphere = [sphere_noise(rng, (m, d)).T for _ in range(T)]
         eps = allocate(method.instance_epsilon, 0.0, c.n_rounds, c.alpha or 0.0, c.Q)
     split = hasattr(c, "lam_local")
     penalty = c.penalty if isinstance(method, SingleTask) else method.penalty
     lam = c.lam2 if penalty == "squared_trace" else c.lam
-    shrink = 1e-3 if c.strongly_convex else 0.0
+    strongly = getattr(c, "strongly_convex", False)
+    shrink = 1e-3 if strongly else 0.0
     if penalty == "squared_trace":
         shrink = c.lam1
     L = lipschitz(data, average) * (2 if split else 1)
     eta = 1 / (L + shrink)
     P = W0 if method.private else np.zeros_like(W0)
     Q = np.zeros_like(P)
-    K = c.K or np.inf
+    K = getattr(c, "K", None) or np.inf
     P_before, Q_before = clipped(P, K), Q
     for t in range(1, c.n_rounds + 1):
         P_tilde = clipped(P, K)
@@ -116,7 +120,7 @@ def proximal(run, data, average, W0, c, budget, rng, T):
             P_tilde = clipped(P_tilde + 2 * K / eps[t - 1] * sphere[t - 1], K)
         if method.private:
             noise = draws[t - 1]
-            shift = mechanism.shift * mechanism.spectral_norm(d, view) * np.eye(d)
+            shift = mechanism.shift * mechanism.spectral_norm(release) * np.eye(d)
             noise = (noise if noise.ndim == 2 else np.diag(noise)) + shift
             Sigma = P_tilde @ P_tilde.T + scale[t - 1] * noise
             if penalty == "trace":
@@ -129,8 +133,8 @@ def proximal(run, data, average, W0, c, budget, rng, T):
             P_hat = prox(P_tilde, penalty, eta * lam)
         Q_hat = prox(Q, method.local, eta * c.lam_local) if split else Q
         root = np.sqrt(shrink * eta)
-        beta = (1 - root) / (1 + root) if c.strongly_convex else (t - 1) / (t + 2)
-        beta = beta if c.accelerated else 0.0
+        beta = (1 - root) / (1 + root) if strongly else (t - 1) / (t + 2)
+        beta = beta if getattr(c, "accelerated", True) else 0.0
         Z_P, Z_Q = P_hat + beta * (P_hat - P_before), Q_hat + beta * (Q_hat - Q_before)
         step = eta * (gradient(data, average, Z_P + Z_Q) + shrink * (Z_P + Z_Q))
         P, Q = Z_P - step, Z_Q - step if split else Q
@@ -140,8 +144,8 @@ def proximal(run, data, average, W0, c, budget, rng, T):
 
 def rl(run, data, average, W0, c, budget, rng, T):
     m = W0.shape[1]
-    draws = [budget.mechanism.draw(rng, m, "relation") for _ in range(T)]
-    scale = c.K**2 * budget.mechanism.scale(budget.of_rounds(c))
+    draws = [budget.mechanism.draw(rng, relation(m)) for _ in range(T)]
+    scale = c.K**2 / (2 * budget.of_rounds(c))  # the paper's
     W = W0
     for t in range(c.n_rounds):
         values, V = np.linalg.eigh(clipped(W, c.K).T @ clipped(W, c.K) + scale[t] * draws[t])
@@ -169,7 +173,7 @@ def dp_mtrl(run, data, average, W0, c, budget, rng, T):
             A = 2 / len(y) * X.T @ X + kappa * np.eye(d)
             w = np.linalg.solve(A, 2 / len(y) * X.T @ y - pull)
             S = 2 * np.abs(2 * (X @ w - y)).max() / (len(y) * kappa)
-            W[:, i] = w + S / eps[t] * inner.mechanism.draw(rng, d, "output")
+            W[:, i] = w + S / eps[t] * sphere_noise(rng, (d,))
         _, s, V = np.linalg.svd(W, full_matrices=False)
         omega, jitter = V.T @ np.diag(s / s.sum()) @ V, 1e-6
     return W
@@ -220,9 +224,12 @@ def fedrep(run, data, average, W0, c, budget, rng, T):
 
 
 def stl(run, data, average, W0, c, budget, rng, T):
+    """Every task by itself, with a step of its own."""
     if c.penalty == "l2":
         return local_models(data, average, c.lam)
-    return proximal(run, data, average, W0, c, budget, rng, T)
+    tasks = [replace(data, X=(X,), y=(y,)) for X, y in zip(data.X, data.y, strict=True)]
+    models = [proximal(run, task, average, W0[:, :1], c, budget, rng, T) for task in tasks]
+    return np.hstack(models)
 
 
 PLAIN = {

@@ -140,16 +140,16 @@ def test_a_stop_keeps_the_times_of_the_figures_before_it(tmp_path, monkeypatch):
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
 
 
-def test_a_failure_is_told_and_the_next_figure_is_made(tmp_path, monkeypatch, capsys):
+def test_a_failure_is_reported_and_the_next_figure_is_made(tmp_path, monkeypatch, capsys):
     """A folder that another run has, and a fault of the program."""
     monkeypatch.chdir(tmp_path)
     other = named("noise_to_signal")
     (run,) = jobs_of(other, "smoke")
     with RunFolder(Path(run.results_dir) / run.folder, run.settings):
         assert reproduce("smoke", [other, EXAMPLE]) == 1
-    shown = capsys.readouterr()
-    assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in shown.err
-    assert "model_leakage.png" in shown.out
+    printed = capsys.readouterr()
+    assert "Fig. 5 is not drawn: 1 of 1 jobs failed" in printed.err
+    assert "model_leakage.png" in printed.out
     monkeypatch.setattr("mpmtl.paper.reproduce.execute", lambda run, **options: 1 / 0)
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err

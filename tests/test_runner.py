@@ -101,7 +101,7 @@ def test_card_says_claimed_and_proved_unit_and_caveats(tmp_path):
     ):
         assert words in text, words
     _, text = run_here(tmp_path, "method=lr", "epsilon=0.1", "privacy=gaussian")
-    assert "gaussian, eps = 0.1 proved per task" in text
+    assert "gaussian, eps = 0.1 proved* per task" in text
     assert "claimed     nothing" in text
 
 

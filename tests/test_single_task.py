@@ -44,6 +44,18 @@ def test_separable_classes_stay_finite_without_penalty():
     assert ((X @ W[0, 0] > 0) == (X[:, 0] > 0)).all()
 
 
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e10, 1e30])
+def test_newton_comes_back_from_where_the_hessian_vanishes(size):
+    """Started where every sample is far on the wrong side, p (1 - p) = 0."""
+    X, y = size * np.array([[1.0, 0.3], [0.5, -1.0], [-0.2, 0.4]]), np.array([1.0, -1.0, 1.0])
+    datafit = datafit_for(MultiTaskData.checked([X], [y], "binary"))
+    far = np.array([[-40.0, -60.0]])
+    for lam in (0.0, 1e-12, 1.0):
+        W = ridge_solver(datafit)([lam], far, far[:, None])
+        assert np.isfinite(W).all()
+        assert datafit.value(W) <= datafit.value(far[:, None])
+
+
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_centers_and_starts(kind, rng):
     """The solution for a center is stationary to rounding wherever Newton's method starts."""

@@ -7,10 +7,10 @@ from conftest import ragged_data
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.penalties import L1, GroupL1, TraceNorm, penalty_named
+from mpmtl.privacy.clipping import bounded
 from mpmtl.solvers.proximal import (
     Projection,
     Rounds,
-    clip_norms,
     duality_gap,
     proximal_rounds,
     solve,
@@ -39,7 +39,7 @@ def test_trajectories_match_reference(vectors, name):
         E = np.einsum("tjj->tj", E)
     rounds = batch([v["lam"]], [3], ["accelerated" in name], [False], [v["K"]], 1 / v["eta"])
     W0 = np.array(v["W0"]).T
-    project = Projection(penalty, lambda t, Sigma: Sigma + E[t - 1])
+    project = Projection(penalty, lambda t, W: penalty.covariance(W) + E[t - 1])
     steps = proximal_rounds(datafit, project, W0, rounds)
     for W_hat, want in zip(steps, v["what"][name], strict=True):
         np.testing.assert_allclose(W_hat[0].T, want, rtol=1e-10, atol=1e-12)
@@ -91,8 +91,9 @@ def test_batch_equals_the_algorithm_written_out(kind, penalty, clip, m, d, rng):
     noise = noise + noise.swapaxes(1, 2)
     W0 = rng.standard_normal((d, m))
 
-    def release(t, Sigma):
-        return Sigma + (noise[t - 1] if penalty.view == "full" else np.diag(noise[t - 1]))
+    def release(t, W):
+        Sigma = penalty.covariance(W)
+        return Sigma + (noise[t - 1] if penalty.view == "covariance" else np.diag(noise[t - 1]))
 
     rounds = batch(lam, T, accelerated, strongly, K, L, mu)
     fits = {}
@@ -200,15 +201,15 @@ def test_noise_free_private_rounds_are_the_non_private_ones(rng):
         start = np.zeros(datafit.shape)
         plain, private = (
             list(proximal_rounds(datafit, Projection(penalty, release), start, settings))
-            for release in (None, lambda t, Sigma: Sigma)
+            for release in (None, lambda t, W, penalty=penalty: penalty.covariance(W))
         )
         np.testing.assert_allclose(plain[-1], private[-1], rtol=1e-9, atol=1e-9)
 
 
-def test_clip_norms_bounds_every_model_and_keeps_short_ones(rng):
+def test_bounded_bounds_every_model_and_keeps_short_ones(rng):
     W = rng.standard_normal((2, 50, 4))
     K = np.array([0.5, 2.0])
-    clipped = clip_norms(W, K)
+    clipped = bounded(W, K)
     norms = np.linalg.norm(W, axis=2)
     np.testing.assert_allclose(
         np.linalg.norm(clipped, axis=2), np.minimum(norms, K[:, None]), rtol=1e-14

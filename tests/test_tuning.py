@@ -145,10 +145,16 @@ def test_recorded_settings_hold_the_values_tried():
     assert "grids" not in run.settings
     assert run.grid == "laptop but for alpha, n_rounds"
     assert make_run("method=stl", "tuning.ridge=1").grid == "smoke but for ridge"
+    run = make_run("method=mtl", "grids.mtrl.n_rounds=3", "method.methods.aggr.grid.lam=[1]")
+    assert run.method.methods["mtrl"].grid["n_rounds"] == (3,)
+    assert run.settings["method"]["methods"]["mtrl"]["grid"]["n_rounds"] == 3
+    assert run.grid == "smoke but for lam, n_rounds"
 
 
 def test_a_method_that_lacks_a_part_is_refused_once():
-    with pytest.raises(InputError, match="Half lacks name, view, fit, statement: mpmtl.methods"):
+    with pytest.raises(
+        InputError, match="Half lacks name, view, fit, gates or statement: mpmtl.methods"
+    ):
 
         class Half(Method):
             private = True

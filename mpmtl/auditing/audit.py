@@ -253,7 +253,8 @@ def subjects_for(budget, method, data, settings):
     mechanism = budget.mechanism
     method = method or default_method(mechanism)
     require(method.private, f"method {method.name} is not private: there is nothing to audit")
-    check_kind(mechanism, method.view)
+    for kind in method.kinds:
+        check_kind(mechanism, kind)
     inputs = inputs_from(data, method)
     d = inputs.start.shape[1]
     candidate = candidate_of(method, inputs, settings.n_rounds, settings.lam)

@@ -66,8 +66,9 @@ def neighbours(d, K, rng, far=False, random=2):
     """Pairs of models with norms of at most K, among them those that are worst somewhere.
 
     Zero against full norm (support of one-sided noise), orthogonal (largest distance of ww'),
-    equal norm at 60 degrees, opposite (largest distance of w), one coordinate against all, and
-    random ones; with `far` zero against a model that is longer than K by the factor `FAR`.
+    equal norm at 60 degrees, opposite (largest distance of w, with equal entries also in l1), one
+    coordinate against all, and random ones; with `far` zero against a model that is longer than K
+    by the factor `FAR`.
     """
     e = K * np.eye(d)
     pairs = {"zero / full": (0 * e[0], e[0]), "opposite": (e[0], -e[0])}
@@ -77,6 +78,7 @@ def neighbours(d, K, rng, far=False, random=2):
             "orthogonal": (e[0], e[1]),
             "equal norm": (e[0], 0.5 * e[0] + np.sqrt(0.75) * e[1]),
             "one / all": (e[0], even),
+            "all opposite": (even, -even),
         }
     for k in range(random):
         w = rng.standard_normal((2, d))
@@ -415,7 +417,10 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
         others[:, 0] = 1.0  # all alike and as long as may be: the worst for W'W
         settings = {"others": others}
     gates = method.gates(candidate, budget, datafit)
-    subjects = [Releases(gate, guarantees, pairs(False), **settings) for gate in gates[:1]]
+    subjects = [
+        Releases(gate, guarantees, pairs(False), name=f"release {k}".removesuffix(" 1"), **settings)
+        for k, gate in enumerate(gates, start=1)
+    ]
     subjects.append(view)
     if statement.instance is not None:
         inner = method.sample_budget

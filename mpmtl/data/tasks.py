@@ -191,6 +191,13 @@ def _strata(y, kind, stratified):
     return [np.arange(len(y))]
 
 
+def _own_streams(data, rng, stratified):
+    """A generator for each task: how often one is asked must not move the draws of another."""
+    if data.kind == "binary" and stratified:  # that depends on the task's labels
+        return rng.spawn(data.n_tasks)
+    return [rng] * data.n_tasks  # and here on the tasks' sizes alone, which are public
+
+
 def split(data, train_fraction, rng, stratified=True):
     """Random training and test part of each task.
 
@@ -202,12 +209,12 @@ def split(data, train_fraction, rng, stratified=True):
     train, test : MultiTaskData
     """
     train_rows, test_rows = [], []
-    for y in data.y:
+    for y, own in zip(data.y, _own_streams(data, rng, stratified), strict=True):
         train = []
         for rows in _strata(y, data.kind, stratified):
             n_train = round(train_fraction * len(rows))
             n_train = min(max(n_train, 1), max(len(rows) - 1, 1))
-            train.append(rng.permutation(rows)[:n_train])
+            train.append(own.permutation(rows)[:n_train])
         train = np.sort(np.concatenate(train))
         train_rows.append(train)
         test_rows.append(np.setdiff1d(np.arange(len(y)), train, assume_unique=True))
@@ -235,11 +242,11 @@ def assign_folds(data, n_folds, rng, stratified=True):
         "use fewer",
     )
     folds = []
-    for y in data.y:
+    for y, own in zip(data.y, _own_streams(data, rng, stratified), strict=True):
         order = np.concatenate(
-            [rng.permutation(rows) for rows in _strata(y, data.kind, stratified)]
+            [own.permutation(rows) for rows in _strata(y, data.kind, stratified)]
         )
         labels = np.empty(len(y), dtype=int)
-        labels[order] = (np.arange(len(y)) + rng.integers(n_folds)) % n_folds
+        labels[order] = (np.arange(len(y)) + own.integers(n_folds)) % n_folds
         folds.append(labels)
     return folds

@@ -18,7 +18,7 @@ from mpmtl.auditing.audit import (
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
 from mpmtl.experiments.store import RunFolder
-from mpmtl.experiments.terminal import card_text, caveat_lines, pair_words
+from mpmtl.experiments.terminal import card_text, caveat_lines, marked, pair_words
 from mpmtl.methods import Budget
 
 EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
@@ -49,6 +49,7 @@ class AuditRun:
 
     @property
     def label(self):
+        """Data x method, mechanism, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}, {self.mechanism.name}"
 
     @property
@@ -87,6 +88,7 @@ def build_audit(cfg):
     if "d" in synthetic:
         d = sizes["d"] or FEATURES
         settings["dataset"] |= {"d": d, "m": sizes["m"] or max(TASKS, d + 5)}
+    settings["dataset"].pop("n_public", None)  # an audit's sizes are fixed
     dataset = instantiated("dataset", settings.pop("dataset"))
     mechanism = instantiated("privacy", settings.pop("privacy"))
     method = settings.pop("method")
@@ -181,7 +183,8 @@ def card(run, measured, path, explained=()):
     statement = measured["privacy"]
     lines = []
     if any(name != "instance" for name in measured["verdicts"]):
-        lines.append(("unit", f"a {statement['unit']}; neighbours {statement['relation']}"))
+        unit = f"a {statement['unit']}; neighbours {statement['relation']}; for one fit"
+        lines.append(("unit", unit))
     for name in ("claimed", "proved", "instance"):
         verdict = measured["verdicts"].get(name)
         if verdict is None:
@@ -227,7 +230,7 @@ def summary_row(run, measured):
         verdict = measured["verdicts"].get(name)
         if name == "instance" and verdict is None:
             continue
-        row[name] = pair_words(verdict)
+        row[name] = marked(measured["privacy"], name)
         row[f"verdict on {name}"] = "-"
         if verdict:
             row[f"verdict on {name}"] = f"{verdict['verdict']} (>= {verdict['measured']:.3g})"

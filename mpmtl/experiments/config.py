@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from inspect import signature
 from types import NoneType
@@ -110,6 +110,8 @@ class Run:
         The resolved config without the execution keys: what the numbers depend on.
     grid : str
         The density of the grids, and which settings were given otherwise.
+    n_public : list, optional
+        Least and largest size of a task that are public.
     """
 
     dataset: Any
@@ -129,10 +131,19 @@ class Run:
     tag: str
     settings: dict = field(repr=False)
     grid: str = ""
+    n_public: list | None = None
 
     @property
     def label(self):
+        """Data x method, for plans and cards."""
         return f"{self.dataset.name} x {self.method.name}"
+
+    def draw(self, replicate):
+        """Training and test data of a replicate."""
+        train, test = self.dataset.draw(self.data_dir, self.seed, replicate)
+        if self.n_public is not None:
+            train = replace(train, n_public=tuple(self.n_public))
+        return train, test
 
     @property
     def folder(self):
@@ -166,6 +177,7 @@ def build(cfg):
     """
     settings, recorded = resolved(cfg, Schema, GROUPS)
     grid = _merge_grids(cfg, settings, recorded)
+    n_public = settings["dataset"].pop("n_public", None)
     chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
@@ -198,6 +210,7 @@ def build(cfg):
         settings=recorded,
         seed=settings["seed"],
         grid=grid,
+        n_public=n_public,
         **{key: settings[key] for key in EXECUTION_KEYS if key in settings},
     )
 
@@ -206,20 +219,29 @@ def _merge_grids(cfg, settings, recorded):
     """Take `grids.<method>`, an experiment's grids, into the method's; what is tried, in words.
 
     The grid of the density is overruled by ``grids.<method>.<setting>``, and that by
-    ``method.grid.<setting>``.
+    ``method.grid.<setting>``; likewise for the members of a method that is made of others.
     """
-    given = settings.pop("grids").get(settings["method"].get("name")) or {}
+    grids = settings.pop("grids")
     recorded.pop("grids")
-    raw = OmegaConf.to_container(cfg.method, resolve=False).get("grid") or {}
-    changed = {key for key, value in raw.items() if not str(value).startswith("${")}
-    for key in given.keys() - changed:
-        settings["method"].setdefault("grid", {})[key] = given[key]
-        recorded["method"].setdefault("grid", {})[key] = given[key]
-    changed |= given.keys()
-    if not str(OmegaConf.to_container(cfg.tuning, resolve=False).get("ridge")).startswith("${"):
+    raw = OmegaConf.to_container(cfg, resolve=False)
+    changed = set()
+    every = zip(*(_members(c["method"]) for c in (settings, recorded, raw)), strict=True)
+    for chosen, noted, given in every:
+        own = grids.get(chosen.get("name")) or {}
+        typed = {k for k, v in (given.get("grid") or {}).items() if not str(v).startswith("${")}
+        for key in own.keys() - typed:
+            chosen.setdefault("grid", {})[key] = own[key]
+            noted.setdefault("grid", {})[key] = own[key]
+        changed |= typed | own.keys()
+    if not str(raw["tuning"].get("ridge")).startswith("${"):
         changed.add("ridge")
     density = settings["tuning"].get("density")
     return f"{density} but for {', '.join(sorted(changed))}" if changed else str(density)
+
+
+def _members(method):
+    """The settings of a method, and of those that it is made of."""
+    return [method, *(method.get("methods") or {}).values()]
 
 
 def resolved(cfg, schema, groups):
@@ -296,7 +318,11 @@ KIND_NAMES = {
 
 def check_budget(method, mechanism, epsilon, delta):
     """Refuse a budget, or a mechanism that does not perturb what the method shows."""
-    check_kind(mechanism, method.view)
+    try:
+        for kind in method.kinds:
+            check_kind(mechanism, kind)
+    except InputError as error:  # what the library calls a mechanism is chosen by privacy=
+        raise InputError(str(error).replace("mechanism ", "privacy=", 1)) from error
     require(
         epsilon > 0 and math.isfinite(epsilon),
         f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",

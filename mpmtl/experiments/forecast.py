@@ -75,7 +75,7 @@ def _prepared(run, cache):
     key = repr((run.dataset, run.tuning, run.method.loss_average))
     if key not in cache:
         started = time.perf_counter()
-        train, _ = run.dataset.draw(run.data_dir, run.seed, 0)
+        train, _ = run.draw(0)
         drawn = time.perf_counter()
         ridge = run.tuning.ridge
         middle = replace(run.tuning, ridge=ridge[len(ridge) // 2])

@@ -20,6 +20,7 @@ class Pairs(ConfigSource):
         return "pairs"
 
     def load_config(self, config_path):
+        """The method's config with the privacy overridden."""
         _, method, privacy = config_path.removesuffix(".yaml").split("/")
         override = {"override /privacy@_global_.privacy": privacy}
         config = OmegaConf.create({"defaults": [f"/method/{method}@_here_", override, "_self_"]})
@@ -29,9 +30,11 @@ class Pairs(ConfigSource):
         return True
 
     def is_group(self, config_path):
+        """Never: pairs are single configs."""
         return False
 
     def is_config(self, config_path):
+        """Whether the path has the form of a pair."""
         return config_path.startswith("method/") and config_path.count("/") == 2
 
     def list(self, config_path, results_filter: ObjectType | None):
@@ -42,6 +45,7 @@ class PairsPath(SearchPathPlugin):
     """Puts `Pairs` at the end of Hydra's search path, so that a file of such a name comes first."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath):
+        """Called by Hydra when it composes."""
         search_path.append("mpmtl", "pairs://")
 
 

@@ -24,9 +24,11 @@ class Local:
     """Processes on this machine (joblib's loky)."""
 
     def n_workers(self, n_jobs, n_items):
+        """Processes that will be used: n_jobs, or one for each core if it is negative."""
         return max(1, min(cpu_count() if n_jobs < 0 else n_jobs, n_items))
 
     def map(self, function, items, n_jobs):
+        """Results of the function for every item, as they come."""
         parallel = Parallel(self.n_workers(n_jobs, len(items)), return_as="generator_unordered")
         results = parallel(delayed(function)(item) for item in items)
         try:
@@ -89,10 +91,12 @@ class Dask:
             yield client
 
     def n_workers(self, n_jobs, n_items):
+        """Threads of all workers together."""
         with self._client() as client:
             return min(sum(client.nthreads().values()), n_items)
 
     def map(self, function, items, n_jobs):
+        """Results of the function for every item, as they come."""
         from distributed import KilledWorker, as_completed
 
         with self._client() as client:

@@ -260,7 +260,8 @@ def stl_level(table):
 def recorded_dataset(run, kind):
     """The data set of a run, an instance of `kind` with its settings, and the run's seed."""
     settings = run.manifest["settings"]
-    values = {key: v for key, v in settings["dataset"].items() if key != "_target_"}
+    own = settings["dataset"].items()
+    values = {key: value for key, value in own if key not in ("_target_", "n_public")}
     return kind(**values), settings["seed"]
 
 

@@ -48,7 +48,7 @@ def run_replicate(run, replicate, keep=None):
         "arrays" and "models", which go to files of their own.
     """
     started = time.perf_counter()
-    train, test = run.dataset.draw(run.data_dir, run.seed, replicate)
+    train, test = run.draw(replicate)
     budget = run.budget(train.n_tasks)
     problem = prepare(train, run.tuning, run.method, run.seed, replicate, keep)
     candidates = run.method.candidates(problem.scales)

@@ -314,10 +314,12 @@ class RunFolder:
 
     @property
     def journal(self):
+        """The file with a line for every replicate that is done."""
         return self.path / JOURNAL
 
     @property
     def manifest_path(self):
+        """The file with settings, status and privacy."""
         return self.path / "manifest.json"
 
     def _open(self):

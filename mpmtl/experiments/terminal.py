@@ -57,6 +57,7 @@ def note_line(text):
 
 
 def forecast_line(seconds, n_jobs):
+    """How long the run will take, below the plan."""
     processes = "process" if n_jobs == 1 else "processes"
     return f"  about {duration(seconds)} on {n_jobs} {processes}"
 
@@ -164,7 +165,7 @@ def card(run, records, path, explained=()):
             )
         )
     lines += [
-        ("unit", f"a {statement['unit']}; neighbours {statement['relation']}"),
+        ("unit", f"a {statement['unit']}; neighbours {statement['relation']}; for one fit"),
         ("claimed", _guarantee(statement["claimed"])),
         ("proved", _guarantee(statement["proved"])),
     ]
@@ -179,7 +180,7 @@ def caveat_lines(codes, explained):
     """Lines of a card for caveats: in full, or only named where they were printed before."""
     known = [code for code in codes if code in explained]
     lines = [
-        ("caveat", f"{mark((code,))}{code}: {CAVEATS[code]}")
+        ("caveat", f"{mark((code,))} {code}: {CAVEATS[code]}".strip())
         for code in codes
         if code not in explained
     ]

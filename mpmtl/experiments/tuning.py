@@ -8,7 +8,7 @@ import numpy as np
 
 from mpmtl.data.tasks import assign_folds
 from mpmtl.datafits import LogisticLoss, datafit_for
-from mpmtl.errors import require
+from mpmtl.errors import InputError, require
 from mpmtl.methods import Scales
 from mpmtl.methods.base import one_of
 from mpmtl.metrics import heldout_error
@@ -129,11 +129,14 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     datafit = datafit_for(train, loss_average, public)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
-    variance = np.array([y.var() for y in train.y])
+    variance = datafit.variance()
     parts = []
     if len(lams) > 1 or method.n_candidates() > 1:
         rng = stream(seed, "folds", replicate)
-        labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
+        try:
+            labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
+        except InputError as error:  # as the command knows it
+            raise InputError(str(error).replace("n_folds", "tuning.folds", 1)) from error
         parts = [
             datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average, public)
             for k in range(tuning.folds)

@@ -86,8 +86,9 @@ class Method(ABC):
     - ``private`` : bool, whether noise protects what the tasks release;
     - ``view`` : what crosses from a task to the others, a key of `privacy.mechanisms.KINDS` (a
       mechanism must be able to perturb it), or None if it is not private;
-    - ``candidates(scales)``, ``fit(datafit, W0, candidates, budget, rng, log)`` and
-      ``statement(candidate, budget, datafit)``, see there.
+    - ``candidates(scales)``, ``fit(datafit, W0, candidates, budget, rng, log)``, see there;
+    - ``gates(candidate, budget, datafit)``, everything that crosses in a fit, or a ``statement`` of
+      its own.
 
     It may have
 
@@ -99,7 +100,6 @@ class Method(ABC):
     - ``uses_start`` : bool, whether the separate models W0 are more than a yardstick;
     - ``eta`` : "public" if steps, units and starting penalties come from public bounds on the rows
       instead of all tasks' data;
-    - ``gates(candidate, budget, datafit)``: everything that crosses in a fit, as planned gates;
     - ``round_budgets(candidate, budget, datafit)``: budget of each round, for trace.csv.
 
     A class that lacks a part is refused where it is defined.
@@ -109,7 +109,7 @@ class Method(ABC):
     loss_average: ClassVar[None] = None
     separate: ClassVar[bool] = False
     uses_start: ClassVar[bool] = False
-    _parts: ClassVar[tuple] = ("name", "private", "view", "candidates", "fit", "statement")
+    _parts: ClassVar[tuple] = ("name", "private", "view", "candidates", "fit")
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -120,6 +120,8 @@ class Method(ABC):
             if getattr(getattr(cls, part, None), "__isabstractmethod__", False)
             or not (hasattr(cls, part) or part in named)
         ]
+        if cls.statement is Method.statement and cls.gates is Method.gates:
+            lacking.append("gates or statement")
         if cls.settings and "grid" not in named:
             lacking.append("grid")
         if lacking:
@@ -127,6 +129,11 @@ class Method(ABC):
                 f"method {cls.__name__} lacks {', '.join(lacking)}: mpmtl.methods.Method says what "
                 "a method must give"
             )
+
+    @property
+    def kinds(self):
+        """All kinds of releases of a fit, which a mechanism must be able to perturb."""
+        return (self.view,)
 
     @property
     def public(self):
@@ -199,13 +206,17 @@ class Method(ABC):
             Models W, shape (b, m, d), of the candidates with these indices, in any order.
         """
 
-    @abstractmethod
+    def gates(self, candidate, budget, datafit):
+        """Planned gates of all that crosses in a fit of the candidate; its statement sums them up.
+
+        A method that releases through gates gives this, any other one its own `statement`.
+        """
+        return ()
+
     def statement(self, candidate, budget, datafit):
         """The `PrivacyStatement` of a fit of the candidate."""
-
-    def gates(self, candidate, budget, datafit):
-        """Planned gates of all that crosses in a fit and that a statement rests on."""
-        return ()
+        gates = self.gates(candidate, budget, datafit)
+        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
 
     def limits(self):
         """Natural limits of the settings that have one."""

@@ -79,6 +79,7 @@ class FeatureLearning(Method):
 
     @property
     def private(self):
+        """Whether anything is released."""
         return self.rounds != 0
 
     @property

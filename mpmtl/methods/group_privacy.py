@@ -14,7 +14,7 @@ from mpmtl.privacy.statements import (
 
 def public_sizes(datafit):
     """Least and largest number of samples of a task, which are taken as public."""
-    if getattr(datafit, "n_public", None) is not None:
+    if datafit.n_public is not None:
         return datafit.n_public
     sizes = datafit.n[datafit.n > 0]  # the model of a task without samples is always zero
     return (sizes.min(), sizes.max()) if len(sizes) else (1, 1)

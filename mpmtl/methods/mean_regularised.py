@@ -113,7 +113,3 @@ class MeanRegularised(Method):
 
     def gates(self, candidate, budget, datafit):
         return (budget.planned(vector_sum(datafit.shape[1]), budget.of_rounds(candidate)),)
-
-    def statement(self, candidate, budget, datafit):
-        gates = self.gates(candidate, budget, datafit)
-        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)

@@ -298,8 +298,7 @@ class Proximal(Method):
         """Statement for a fit with the candidate's rounds."""
         if not self.private:
             return NO_PROTECTION
-        gates = self.gates(candidate, budget, datafit)
-        block = budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
+        block = super().statement(candidate, budget, datafit)
         if self.instance_epsilon is None:
             return block
         basis = "Algorithm 5 with the corrected density; a sample, neighbours replace one sample"

@@ -292,10 +292,6 @@ class PrivateRelations(Method):
     def gates(self, candidate, budget, datafit):
         return (budget.planned(relation(datafit.shape[0]), budget.of_rounds(candidate)),)
 
-    def statement(self, candidate, budget, datafit):
-        gates = self.gates(candidate, budget, datafit)
-        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
-
 
 def _relation(Sigma):
     """Omega = Sigma_+^(1/2)/tr, and its inverse as a `Relation` batch of one."""

@@ -84,6 +84,11 @@ class SharedRepresentation(Method):
             0 < self.start_share < 1, f"start_share = {self.start_share} must be between 0 and 1"
         )
 
+    @property
+    def kinds(self):
+        """The rounds, and the start if it is private."""
+        return ("sum", "covariance") if self.start == "private" else ("sum",)
+
     def candidates(self, scales):
         ranks = sorted({min(rank, scales.gradient.shape[1]) for rank in self.grid["rank"]})
         typical = scales.averaged_lipschitz * (scales.median_norm or 1.0) ** 2
@@ -140,10 +145,6 @@ class SharedRepresentation(Method):
         if of_start is None:
             return (rounds,)
         return rounds, budget.planned(covariance(d), [of_start])
-
-    def statement(self, candidate, budget, datafit):
-        gates = self.gates(candidate, budget, datafit)
-        return budget.statement(*gates, m=datafit.shape[0], caveats=self.caveats)
 
 
 def start_space(datafit, rank, gate):

@@ -130,7 +130,12 @@ ONE_BUDGET = ("epsilon=1",)
 TWO_BUDGETS = ("epsilon=0.1,10",)
 #: LSOA II takes most of the time: 293 features, and a logistic loss.
 LSOA2 = ("tuning=coarse",)
-LSOA2_SMOKE = (*ONE_BUDGET, "n_replicates=1", "tuning=fixed", "tuning.folds=2")
+LSOA2_SMOKE = (
+    *ONE_BUDGET,
+    *("n_replicates=1", "tuning=fixed", "tuning.folds=2"),
+    *(f"grids.{name}.n_rounds=2" for name in ("lr", "gs")),
+    *(f"grids.{name}.n_rounds=5" for name in ("stl_best", "mtl_lr", "mtl_gs", "mtrl")),
+)
 #: What the paper compares in Figs. 6, 7, 9 and 10, whatever other runs are in the folder.
 COMPARED = (
     "mtl",

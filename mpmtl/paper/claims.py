@@ -215,6 +215,7 @@ def within(values, low, high, label):
 
 
 def leakage(runs):
+    """Claim `leakage`."""
     panels = list(runs.figure("model_leakage").values())
 
     def alike(W):
@@ -240,6 +241,8 @@ def best_at(cv, key):
 
 
 def momentum(form):
+    """Claims `momentum-convex` and `momentum-strong`."""
+
     def check(runs):
         best = best_at(allocation(runs, form), "accelerated")
         return [Comparison("CV error, accelerated - basic", best[True] - best[False])]
@@ -291,11 +294,13 @@ def ratio(trace):
 
 
 def noise_of_dp_mtrl(runs):
+    """Claim `noise-dp-mtrl`."""
     values = ratio(runs.table("trace", "low_rank", "dp_mtrl", 0.1))[:, 0]
     return within(values, PAPER_DP_MTRL - 0.03, PAPER_DP_MTRL + 0.03, "dp_mtrl")
 
 
 def noise_of_lr(runs):
+    """Claim `noise-lr`."""
     values = ratio(runs.table("trace", "low_rank", "lr", 0.1, "noise_to_signal")).min(axis=1)
     return [
         Comparison("- log10(noise/signal) in the round where it is least", -values),
@@ -304,6 +309,7 @@ def noise_of_lr(runs):
 
 
 def relations(runs):
+    """Claim `relations`."""
     panels = runs.figure("task_relations").items()
     cosines = {name.split(":")[0].split(" ")[0]: R for name, R in panels if "relation" in name}
     wrong = {name: np.abs(R - cosines["true"]).mean(axis=1) for name, R in cosines.items()}
@@ -334,6 +340,7 @@ def gain(runs, dataset, method):
 
 
 def more_tasks(runs):
+    """Claim `more-tasks`."""
     chosen = runs.chosen("low_rank", "lr", 0.1, "task_number")
     needed(chosen.iloc[1:], f"no task_number with two numbers of tasks below {runs.root}")
     chosen = chosen.sort_values("dataset.used")

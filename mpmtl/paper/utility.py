@@ -96,9 +96,11 @@ class Bound:
 
     @property
     def s(self):
+        """1 for delta = 0, else 2."""
         return 1 if self.pure else 2
 
     def log_bound(self, x, M):
+        """Logarithm of the bound at x for the noise level M."""
         with np.errstate(divide="ignore"):
             return self.exponent(x) * (np.log(M) - self.log_gain(x))
 
@@ -175,27 +177,34 @@ class ConvexBound(Bound):
 
     @property
     def c(self):
+        """Order of the momentum: 1, or 2 if accelerated."""
         return 2 if self.accelerated else 1
 
     @property
     def breaks(self):
+        """Where the bound is infinite."""
         return -1 / self.s, 2.0 * self.c
 
     def rate(self, x):
+        """alpha of x, which is alpha itself."""
         return x
 
     x_of = rate
 
     def exponent(self, alpha):
+        """Of M/gain in the bound."""
         return phi(alpha, self.accelerated, self.pure)
 
     def log_gain(self, alpha):
+        """Logarithm of what the allocation gains."""
         return 2 * np.log(np.abs(alpha / 2 - self.c)) + np.log(np.abs(self.s * alpha + 1)) / self.s
 
     def rounds_slope(self, alpha):
+        """Slope of log T over log gain - log M."""
         return self.exponent(alpha) / self.c
 
     def weights(self, T):
+        """w_t of `sums_best`, t^(c - 1)."""
         return np.arange(1.0, T + 1) ** (self.c - 1)
 
 
@@ -216,28 +225,36 @@ class StrongBound(Bound):
 
     @property
     def limit(self):
+        """Q0 or Q0', what the bound tends to far out."""
         return 1 - (self.mu_over_L**0.5 if self.accelerated else self.mu_over_L)
 
     @property
     def breaks(self):
+        """Where the bound is infinite, in log Q."""
         return (1 if self.accelerated else 2) * np.log(self.limit), 0.0
 
     def rate(self, x):
+        """Q of x = log Q."""
         return np.exp(x)
 
     def x_of(self, Q):
+        """log Q."""
         return np.log(Q)
 
     def exponent(self, x):
+        """Of M/gain in the bound."""
         return -np.log(self.limit) * self.rounds_slope(x)
 
     def log_gain(self, x):
+        """Logarithm of what the allocation gains."""
         return 2 * _log_gap((self.breaks[0] - x) / 2) + _log_gap(self.s * x) / self.s
 
     def rounds_slope(self, x):
+        """Slope of T over log gain - log M."""
         return 1 / (np.maximum(x, 0) - np.minimum(x, self.breaks[0]))  # -1/log psi
 
     def weights(self, T):
+        """w_t of `sums_best`, relative to the last one."""
         return np.exp(-self.breaks[0] / 2 * (np.arange(1, T + 1) - T))
 
 

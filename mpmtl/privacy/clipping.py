@@ -1,5 +1,7 @@
 """Bounds on what a task contributes, for each task by itself."""
 
+import math
+
 import numpy as np
 
 ORDINARY = 1e-100, 1e100  # norms whose squares neither overflow nor vanish
@@ -47,14 +49,15 @@ def bounded(V, K, axes=1):
     Step 3 of Algorithm 1 of the paper.
     """
     V = np.asarray(V, dtype=float)
-    flat = V.reshape(*V.shape[: V.ndim - axes], -1)
+    own = V.ndim - axes
+    flat = V.reshape(*V.shape[:own], math.prod(V.shape[own:]))
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("...d,...d->...", flat, flat))
     extreme = _extreme(norms)
     K = np.broadcast_to(np.expand_dims(K, tuple(range(np.ndim(K), norms.ndim))), norms.shape)
     factor = 1 / np.maximum(1, np.where(extreme, 1.0, norms) / K)
     if not extreme.any():
-        return V * np.expand_dims(factor, tuple(range(-axes, 0)))
+        return V if (norms <= K).all() else V * np.expand_dims(factor, tuple(range(-axes, 0)))
     largest, scaled, norm = _careful(V[extreme], axes)
     limit = np.expand_dims(K[extreme], tuple(range(-axes, 0)))
     out = np.where(np.expand_dims(extreme, tuple(range(-axes, 0))), 0.0, V)

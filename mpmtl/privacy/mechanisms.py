@@ -403,8 +403,9 @@ class OutputPerturbation(PureMechanism):
         return sphere_noise(rng, (*size, math.prod(release.shape))).reshape(*size, *release.shape)
 
     def log_density(self, E, release):
-        norms = np.sqrt((E**2).sum(axis=-1))
-        return -norms.sum(axis=-1) if release.kind == "sample" else -norms
+        if release.kind == "sample":
+            return -np.sqrt((E**2).sum(axis=-1)).sum(axis=-1)
+        return -np.sqrt((E**2).sum(axis=tuple(range(-len(release.shape), 0))))
 
 
 @dataclass(frozen=True)

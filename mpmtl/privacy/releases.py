@@ -68,7 +68,7 @@ class Release:
         if self.kind == "covariance":
             return np.matmul(V.swapaxes(-1, -2), V)
         if self.kind == "diagonal":
-            return (V**2).sum(axis=-2)
+            return np.einsum("...md,...md->...d", V, V)
         if self.kind == "relation":
             return np.matmul(V, V.swapaxes(-1, -2))
         return V if self.kind == "sample" else V.sum(axis=-1 - self.axes)
@@ -294,15 +294,20 @@ class Budget:
         mechanism, epsilon, delta = self.mechanism, self.epsilon, self.delta
         if self.free:
             return NO_PROTECTION
+        require(gates, "no release is stated: a private method gives the gates of its fit")
         costs = [gate.cost for gate in gates]
+        votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
             require(
-                len(gates) == 1 and not beside,
+                len(gates) == 1,
                 f"mechanism {mechanism.name} has no proved cost to add to other releases",
             )
             claimed, proved = mechanism.guarantees(
                 gates[0].release, gates[0].budgets, epsilon, delta
             )
+            if beside and proved is not None:  # pure budgets add up
+                basis = f"{proved.basis}{votes}"
+                proved = replace(proved, epsilon=proved.epsilon + sum(beside), basis=basis)
             return PrivacyStatement(
                 mechanism.name, claimed, proved, (*mechanism.caveats, *caveats), relation=relation
             )
@@ -312,16 +317,13 @@ class Budget:
             spent <= delta,
             f"the releases cost ({epsilon:g}, {spent:.3g}), which is more than delta = {delta:.3g}",
         )
-        basis = mechanism.basis
-        if beside:
-            basis = f"{basis}; {sum(beside):g} of it for the votes (exponential mechanism)"
         notes = ()
         if m is not None and delta * m > NEAR:
             notes = (
                 f"delta = {delta:.3g} is not far below 1/m = {1 / m:.3g}: releasing one task in "
                 "the clear would cost no more",
             )
-        proved = Guarantee(epsilon, delta, basis)
+        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}")
         return PrivacyStatement(
             mechanism.name, None, proved, caveats, notes, relation=relation, cost=cost
         )

@@ -9,6 +9,7 @@ RELATION = "replace one task's model and data"
 RELATION_OF_KNOWN_SIZE = (
     "replace one task's model and data by others of a public size (all sizes are public)"
 )
+SCOPE = "one fit: two on the same owners cost what both cost together"
 ADVERSARY = "all other tasks together, who see every round's output for themselves"
 
 CAVEATS = {
@@ -110,6 +111,7 @@ class PrivacyStatement:
     unit: str = UNIT
     relation: str = RELATION
     adversary: str = ADVERSARY
+    scope: str = SCOPE
 
     def delta(self, epsilon):
         """Smallest delta that is proved at any epsilon; 1 where nothing is proved."""

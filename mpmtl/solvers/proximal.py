@@ -77,9 +77,6 @@ class Rounds:
         return np.where(self.accelerated, beta, 0.0).T
 
 
-clip_norms = bounded
-
-
 @dataclass(frozen=True)
 class Projection:
     """How a round projects the models: by a released covariance, or exactly.

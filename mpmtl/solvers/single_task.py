@@ -102,6 +102,7 @@ def _newton(X, y, c, lam, center, w):
         direction = cho_solve(factor, gradient, check_finite=False)
         return direction, gradient @ direction
 
+    floor = max(1e-16 * c * np.vdot(X, X), 1e-300)  # far from the minimum a Hessian can vanish
     margin = y * (X @ w)
     value, factor, before = objective(margin, w), None, np.inf
     for _ in range(MAX_STEPS):
@@ -114,7 +115,7 @@ def _newton(X, y, c, lam, center, w):
         if fresh:
             root = X * np.sqrt(c * p * (1 - p))[:, None]
             hessian = root.T @ root
-            ridge = max(lam, 1e-12 * max(np.trace(hessian), 1e-300))  # so that it can be factorised
+            ridge = max(lam, 1e-12 * max(np.trace(hessian), floor))  # so that it can be factorised
             hessian[np.diag_indices_from(hessian)] += ridge
             factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
             direction, decrement = newton_step(factor, gradient)
