@@ -393,9 +393,9 @@ def text_models(tmp_path):
 
 def test_types_of_predict_are_those_of_the_training_table(text_models, tmp_path):
     """Whatever the new table holds: 01 stays 01, where pandas alone would read 1."""
-    header = b'\xef\xbb\xbfowner; "a note" ;grade;x\r\n'
+    header = b'\xef\xbb\xbfowner; "a note";grade;x\r\n'
     rows = [
-        b'01; "kept; as it is" ;01;1,5\r\n',
+        b'01; "kept; as it is";01;1,5\r\n',
         b"1;  ;1;1,50\r\n",
         b"NA;007;01;99\r\n",
         b"2;1.0;1B;1,5\r\n",
