@@ -151,7 +151,8 @@ def _check_separator(path, form, line, head):
     if form.separator is not None:
         return
     for name, other in SEPARATORS.items():
-        if other != " " and len(next(csv.reader([line], delimiter=other))) > len(head):
+        fields = next(csv.reader(io.StringIO(line, newline=""), delimiter=other), [])
+        if other != " " and len(fields) > len(head):
             raise InputError(
                 f"{path}: the heading has {_count(len(head), 'field')} between commas or tabs and "
                 f"more with the {name}: give {form.option}separator={name}"
