@@ -230,16 +230,33 @@ def damaged(rng, content):
     return bytes(content)
 
 
+OPTIONS = (
+    {},
+    {"strict": False, "ranges": {"x": [0, 9]}, "levels": {"z": ["u", "v"]}, "indicators": []},
+    {"strict": False, "positive": "2", "train_fraction": 1, "rows": "clip"},
+    {"tasks": ["a", "b", "absent"], "numbers": ["x"], "separator": ","},
+)
+SCHEMA = b"""task: task
+target: y
+target_range: [0, 9]
+columns:
+  x: {range: [0, 9], gaps: true}
+  z: {levels: [u, v]}
+"""
+
+
 def check_tables(count, seed, tmp_path):
     rng, read = random.Random(seed), 0
     path = tmp_path / "t.csv"
     for _ in range(count):
         path.write_bytes(damaged(rng, rng.choice(SEEDS)))
-        table = Table(path=str(path), task="task", target="y", kind=rng.choice(["auto", "binary"]))
+        options = rng.choice(OPTIONS) | {"kind": rng.choice(["auto", "binary"])}
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
+                table = Table(path=str(path), task="task", target="y", **options)
                 train, test = table.draw(None, 0, 0)
+                assert table.notes
             except InputError as error:
                 one_line(error)
                 continue
@@ -257,6 +274,19 @@ def test_any_table_is_read_or_refused_in_one_line(tmp_path):
 @pytest.mark.slow
 def test_any_table_is_read_or_refused_in_one_line_at_length(tmp_path):
     check_tables(20_000, int.from_bytes(os.urandom(4), "big"), tmp_path)
+
+
+def test_any_schema_is_read_or_refused_in_one_line(tmp_path):
+    rng, read = random.Random(1), 0
+    (tmp_path / "t.csv").write_bytes(SEEDS[0])
+    for _ in range(400):
+        (tmp_path / "s.yaml").write_bytes(damaged(rng, SCHEMA))
+        try:
+            Table(path=str(tmp_path / "t.csv"), schema=str(tmp_path / "s.yaml")).draw(None, 0, 0)
+            read += 1
+        except InputError as error:
+            one_line(error)
+    assert 40 <= read < 400
 
 
 def test_a_damaged_matlab_file_never_reaches_its_reader(tmp_path, monkeypatch):

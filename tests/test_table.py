@@ -1,14 +1,17 @@
 """A user's own table: encoding, what is read off all rows, small tasks, bad tables, prediction."""
 
+import io
 import json
+import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_run, mpmtl_run
+from conftest import BIN, make_run, mpmtl_run
 
 from mpmtl.data import Table
-from mpmtl.data.table import Column, Encoder
+from mpmtl.data.encoding import Column, Encoder
+from mpmtl.data.reading import Format, read_table
 from mpmtl.errors import InputError
 from mpmtl.experiments.predict import read_model
 from mpmtl.experiments.runner import execute, run_replicate
@@ -150,32 +153,25 @@ def test_two_classes_are_labels(frame, tmp_path):
     np.testing.assert_array_equal(data.y[0], -flipped.y[0])
 
 
-def test_tasks_that_cannot_be_used_are_left_out_and_counted(frame, tmp_path):
-    frame["passed"] = np.where(frame.school == "s1", 1, np.arange(len(frame)) % 2)
-    tiny = pd.DataFrame([{"school": "solo", "age": 12.0, "sex": "f", "passed": 1}])
-    frame = pd.concat([frame.drop(columns="score"), tiny])
-    table = saved(frame, tmp_path / "t.csv", target="passed", min_rows=2)
-    assert table.load(None).task_names == ("s0", "s2", "s3", "s4", "s5")
-    notes = " ".join(table.notes)
-    assert "1 of 7 tasks left out: they have fewer than 2 rows" in notes
-    assert "2 of 7 tasks left out: they have one class only" in notes
-
-
 @pytest.mark.parametrize("method", ["lr", "gs", "mtl", "rl", "dp_mtrl", "dp_aggr", "mr_mtl"])
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_tasks_of_one_and_two_rows(method, kind, rng, tmp_path):
-    """More folds than samples: such tasks learn, and are held out in some folds only."""
+    """More folds than samples: such tasks learn, and are held out in some folds only.
+
+    No task vanishes, not even those with one class or without a row; a model is there for each.
+    """
     sizes = [1, 1, 2, 2, 3, 9, 12]
     rows = [{"school": i, "x": v, "z": v**2} for i, n in enumerate(sizes) for v in rng.random(n)]
     frame = pd.DataFrame(rows)
     frame["score"] = frame.x + 0.1 * rng.standard_normal(len(frame))
     if kind == "binary":
         frame["score"] = frame.groupby("school").cumcount() % 2
-    table = saved(frame, tmp_path / "t.csv")
-    run = make_run(f"method={method}", "epsilon=1", "tuning.folds=5")
+    table = saved(frame, tmp_path / "t.csv", tasks=[*map(str, range(7)), "absent"])
+    run = make_run(f"method={method}", "epsilon=1", "tuning.folds=5", "save_models=true")
     record = run_replicate(type(run)(**{**vars(run), "dataset": table}), 0)
     assert np.isfinite([row["value"] for row in record["replicates"]]).all()
-    assert table.load(None).n_tasks == (7 if kind == "regression" else 5)
+    assert [model["task"] for model in record["models"]] == [*map(str, range(7)), "absent"]
+    assert np.isfinite([model["coef"] for model in record["models"]]).all()
 
 
 BAD = [
@@ -195,9 +191,9 @@ BAD = [
     ({"kind": "ordinal"}, "use auto, regression or binary"),
     ({"rows": "raw"}, "use unit or clip"),
     ({"norm": 0.0}, "norm = 0.0 must be finite and above 0"),
-    ({"min_rows": 100}, "no task is left"),
-    ({"train_fraction": 1.0}, "must be between 0 and 1"),
-    ({"target": "sex", "kind": "regression"}, "is not a finite number in"),
+    ({"tasks": ["elsewhere"]}, "no row is left: .* a task that is not declared"),
+    ({"train_fraction": 1.5}, "must be between 0 and 1"),
+    ({"target": "sex", "kind": "regression"}, "column sex: '[fm]' in row 1 is no finite number"),
     ({"indicators": "age"}, "use auto or a list"),
 ]
 
@@ -234,7 +230,7 @@ def spoiled(frame, how):
     ("how", "message"),
     [
         ("constant", "column age is always 12: add it to drop"),
-        ("infinite", "column age is infinite in 1 rows"),
+        ("infinite", "column age: 'inf' in row 4 is no finite number"),
         ("empty column", "column age is empty"),
         ("no task", "names no task in 1 rows"),
         ("one task each", "every task has one row only"),
@@ -300,9 +296,10 @@ def test_predictions_are_the_models_own(frame, run_with_models, tmp_path):
     assert done.returncode == 0, done.stderr
     got = pd.read_csv(tmp_path / "p.csv")
     assert list(got.columns) == [*frame.columns, "prediction"]
+    text = read_table(tmp_path / "t.csv").frame
     for path in models.glob("task-*.json"):
         model = read_model(path)
-        rows = frame[frame.school == model["task"]]
+        rows = text[text.school == model["task"]]
         X = model["encoder"].finish(model["encoder"].encode(rows), model["fill"])
         want = X @ model["coef"] + model["offset"]
         np.testing.assert_allclose(got.prediction[rows.index], want, rtol=1e-12)
@@ -350,14 +347,125 @@ def test_models_can_be_asked_for_later(frame, tmp_path):
     assert "already done" in mpmtl_run(*words, "save_models=true", cwd=tmp_path).stdout
 
 
-def test_unknown_tasks_have_no_prediction_and_are_named(frame, run_with_models, tmp_path):
-    frame.loc[frame.school == "s1", "school"] = "elsewhere"
-    frame.to_csv(tmp_path / "new.csv", index=False)
+def test_what_models_do_not_know_is_counted_on_one_line(frame, run_with_models, tmp_path):
+    """Unknown tasks, unseen levels, gaps: as many as there are, and predictions stay right."""
     models = run_with_models / "models/replicate-0000"
+    predict(models, "t.csv", "--task", "school", "--out", "p.csv", cwd=tmp_path)
+    before = pd.read_csv(tmp_path / "p.csv").prediction
+    frame.loc[frame.school == "s1", "school"] = "elsewhere"
+    frame.loc[0, "sex"] = "unknown"
+    frame.to_csv(tmp_path / "new.csv", index=False)
     done = predict(models, "new.csv", "--task", "school", cwd=tmp_path)
     assert done.returncode == 0
-    count = int((frame.school == "elsewhere").sum())
-    assert f"{count} rows have no prediction: there is no model of task elsewhere" in done.stderr
+    count, gaps = int((frame.school == "elsewhere").sum()), frame.age.isna()
+    gaps = int((gaps & (frame.school != "elsewhere")).sum())
+    assert done.stderr == (
+        f"unseen levels (0 in all features): 1 in sex; gaps: {gaps} in age; {count} rows have no "
+        "prediction: there is no model of task elsewhere\n"
+    )
+    after = pd.read_csv(io.StringIO(done.stdout)).prediction
+    same = (frame.school != "elsewhere") & (frame.index > 0)
+    np.testing.assert_array_equal(after[same], before[same])
+    assert after[frame.school == "elsewhere"].isna().all()
+    assert np.isfinite(after[0])
+
+
+@pytest.fixture
+def text_models(tmp_path):
+    """Models of a table whose ids and levels look like numbers; grade decides the target."""
+    lines = ["owner;grade;x;passed"]
+    for i in range(120):
+        grade, x = ("01", "1B", "1")[i % 3], f"{i % 10},5"
+        owner = ("1", "01", "001", "NA")[i // 30]
+        lines.append(f"{owner};{grade};{x};{'yes' if grade == '01' else 'no'}")
+    (tmp_path / "t.csv").write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    done = mpmtl_run(
+        *("dataset=table", "dataset.path=t.csv", "dataset.task=owner", "dataset.target=passed"),
+        *("dataset.separator=semicolon", "dataset.decimal=comma", "dataset.ranges={x: [0, 9]}"),
+        *('dataset.levels={grade: ["01", "1B", "1"]}', "dataset.train_fraction=1"),
+        *("method=stl", "scale=smoke", "save_models=true", "n_jobs=1", "n_replicates=1"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 tasks on all rows, no test part" in done.stdout
+    return tmp_path / "results/smoke/t/stl/none/eps-inf/models/replicate-0000"
+
+
+def test_types_of_predict_are_those_of_the_training_table(text_models, tmp_path):
+    """Whatever the new table holds: 01 stays 01, where pandas alone would read 1."""
+    header = b'\xef\xbb\xbfowner; "a note";grade;x\r\n'
+    rows = [
+        b'01; "kept; as it is";01;1,5\r\n',
+        b"1;  ;1;1,50\r\n",
+        b"NA;007;01;99\r\n",
+        b"2;1.0;1B;1,5\r\n",
+        b"001;;01;",
+    ]
+    (tmp_path / "new.csv").write_bytes(header + b"".join(rows))
+    done = predict(text_models, "new.csv", "--task", "owner", "--out", "p.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "prediction: probability that passed = yes",
+        "values out of range (clipped): 1 in x; gaps: 1 in x; 1 rows have no prediction: there is "
+        "no model of task 2",
+    ]
+    got = (tmp_path / "p.csv").read_bytes().splitlines(keepends=True)
+    assert got[0] == header.replace(b"\r\n", b";prediction\r\n")
+    values = []
+    for line, row in zip(got[1:], rows, strict=True):
+        assert line.startswith(row.rstrip(b"\r\n") + b";")
+        assert line.endswith(b"\r\n")
+        values.append(line.rstrip(b"\r\n").rsplit(b";", 1)[1].decode())
+    assert values[3] == ""
+    numbers = [float(value.replace(",", ".")) for value in values if value]
+    assert [value > 0.5 for value in numbers] == [True, False, True, True]
+
+
+def test_a_word_in_a_number_is_one_line_with_row_and_column(text_models, tmp_path):
+    (tmp_path / "new.csv").write_text("owner;grade;x\n01;01;1,5\n01;01;<40\n")
+    done = predict(text_models, "new.csv", "--task", "owner", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: column x: '<40' in row 2 is no finite number: correct it, or count it as a gap "
+        "(--missing)\n"
+    )
+    done = predict(text_models, "new.csv", "--task", "owner", "--missing=<40", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "gaps: 1 in x" in done.stderr
+    plain = (tmp_path / "new.csv").read_text().replace(";", "|").replace("<40", "1.5")
+    (tmp_path / "new.csv").write_text(plain.replace("1,5", "1.5"))
+    words = ("--separator=pipe", "--decimal=point", "--column=prediction")
+    done = predict(text_models, "new.csv", "--task", "owner", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (line.rsplit("|")[-1] for line in done.stdout.splitlines()[1:])
+    assert first == second > "0.5"
+
+
+def test_predictions_of_a_parquet_table(run_with_models, frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(tmp_path / "t.parquet")
+    models = run_with_models / "models/replicate-0000"
+    for name in ("t.csv", "t.parquet"):
+        done = predict(models, name, "--task", "school", "--out", f"{name}.out", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    one, two = (pd.read_csv(tmp_path / f"{name}.out") for name in ("t.csv", "t.parquet"))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_a_reader_that_stops_is_no_error(run_with_models, frame, tmp_path):
+    """As in `| head -1`: nothing on standard error, though most of the table is not read."""
+    pd.concat([frame] * 300).to_csv(tmp_path / "long.csv", index=False)
+    models = run_with_models / "models/replicate-0000"
+    command = [str(BIN / "mpmtl-predict"), str(models), "long.csv", "--task", "school"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        assert process.stdout.readline() == b"school,age,sex,score,prediction\n"
+        process.stdout.close()
+        errors = process.stderr.read()
+        process.wait(60)
+    assert errors.count(b"\n") <= 1  # the counts
+    assert b"rror" not in errors
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -389,6 +497,8 @@ def test_bad_calls_of_predict_are_one_line(run_with_models, tmp_path):
         ((str(tmp_path), "t.csv", "--task", "school"), "holds no task-*.json"),
         ((models, "none.csv", "--task", "school"), "there is no such file"),
         ((models, "t.csv", "--task", "schol"), "did you mean school"),
+        ((models, "t.csv", "--task", "school", "--column", "age"), "the table has a column age"),
+        ((models, "t.csv", "--task", "school", "--decimal=;"), "use point or comma"),
     ):
         done = predict(*arguments, cwd=tmp_path)
         assert done.returncode == 2
@@ -400,8 +510,8 @@ def test_numbers_survive_any_scale():
     """Standardising neither overflows nor divides by zero, from 1e-300 to 1e300."""
     for size in (1e-300, 1e-12, 1.0, 1e12, 1e300):
         column = Column("x", center=0.5 * size, scale=0.25 * size)
-        got = column.encode(pd.Series([0.0, size]))
+        got = column.encode(pd.Series(["0", str(size)]), Format())
         np.testing.assert_allclose(got[:, 0], [-2, 2])
     encoder = Encoder((Column("x", center=1.0, limit=1.0),), rows="clip", norm=0.5)
-    X = encoder.finish(encoder.encode(pd.DataFrame({"x": [50.0, np.nan]})), [0.25, 1.0])
+    X = encoder.finish(encoder.encode(pd.DataFrame({"x": ["50.0", ""]})), [0.25, 1.0])
     assert np.linalg.norm(X, axis=1).max() <= 0.5 + 1e-12

@@ -2,186 +2,65 @@
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
+from mpmtl.data.encoding import Column, Encoder
+from mpmtl.data.reading import (
+    MISSING,
+    Format,
+    column_name,
+    parsed,
+    read_table,
+    require_column,
+    some,
+    unreadable,
+)
 from mpmtl.data.real import RealData
-from mpmtl.data.tasks import MultiTaskData, unit_rows
-from mpmtl.errors import InputError, require
-
-
-@dataclass(frozen=True)
-class Column:
-    """How a column of a table becomes features.
-
-    Attributes
-    ----------
-    name : str
-    levels : tuple of str or None
-        Of a categorical column: a feature for each, 1 or 0; other values and gaps are 0 in all.
-    center, scale : float
-        Of a numeric column: (x - center)/scale.
-    limit : float or None
-        Values beyond +-limit, after scaling, are clipped.
-    indicator : bool
-        A second feature that is 1 where the value is missing.
-    """
-
-    name: str
-    levels: tuple | None = None
-    center: float = 0.0
-    scale: float = 1.0
-    limit: float | None = None
-    indicator: bool = False
-
-    @property
-    def features(self):
-        """Names of the features that come from the column."""
-        if self.levels is not None:
-            return [f"{self.name}={level}" for level in self.levels]
-        return [self.name] + ([f"{self.name} missing"] if self.indicator else [])
-
-    def encode(self, values):
-        """Features of a series, shape (n, k); a missing number stays nan."""
-        if self.levels is not None:
-            words = _words(values).to_numpy()
-            return (words[:, None] == np.array(self.levels, dtype=object)).astype(float)
-        numbers = (values.to_numpy(dtype=float, na_value=np.nan) - self.center) / self.scale
-        if self.limit is not None:
-            numbers = np.clip(numbers, -self.limit, self.limit)
-        parts = [numbers] + ([np.isnan(numbers).astype(float)] if self.indicator else [])
-        return np.stack(parts, axis=1)
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """From the columns of a table to the rows of X, the same for every task.
-
-    Attributes
-    ----------
-    columns : tuple of Column
-    bias : bool
-        A last feature that is always 1.
-    rows : {"unit", "clip", "none"}
-        Rows of length 1, rows of length at most `norm`, or rows as they are.
-    norm : float
-    """
-
-    columns: tuple
-    bias: bool = True
-    rows: str = "unit"
-    norm: float = 1.0
-
-    @property
-    def features(self):
-        """Names of all features, in the order of the columns of X."""
-        names = [name for column in self.columns for name in column.features]
-        return names + (["(bias)"] if self.bias else [])
-
-    def encode(self, frame):
-        """Features before gaps are filled, shape (n, d)."""
-        parts = [column.encode(frame[column.name]) for column in self.columns]
-        if self.bias:
-            parts.append(np.ones((len(frame), 1)))
-        return np.hstack(parts)
-
-    def finish(self, X, fill):
-        """Put the task's own `fill` (shape (d,)) where a value is missing, and scale the rows."""
-        X = np.where(np.isnan(X), fill, X)
-        if self.rows == "unit":
-            return unit_rows(X)
-        if self.rows == "clip":
-            norms = np.sqrt((X**2).sum(axis=1, keepdims=True))
-            return X / np.maximum(1, norms / self.norm)
-        return X
-
-    def as_dict(self):
-        """Everything as JSON can hold it."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content):
-        """The encoder of `as_dict`; TypeError or KeyError for anything else."""
-        columns = tuple(
-            Column(**(c | {"levels": None if c["levels"] is None else tuple(c["levels"])}))
-            for c in content["columns"]
-        )
-        return cls(**(content | {"columns": columns}))
-
-
-def _words(values):
-    """Values as text; whole numbers without ".0", gaps stay missing."""
-    if pd.api.types.is_float_dtype(values):
-        known = values.dropna()
-        if (known.abs() < 2**53).all() and (known % 1 == 0).all():
-            values = values.astype("Int64")
-    return values.astype(str).where(values.notna(), None)
-
-
-def task_words(values):
-    """Names of the tasks in a column, as text; a gap is empty text."""
-    return _words(values).fillna("").to_numpy().astype(str)
-
-
-def read_table(path):
-    """A CSV (also compressed, or tab-separated as .tsv) or Parquet file as a data frame."""
-    path = Path(path)
-    require(path.is_file(), f"path = {path}: there is no such file")
-    try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            tabs = ".tsv" in path.suffixes
-            frame = pd.read_csv(path, sep="\t" if tabs else ",", low_memory=False)
-    except ImportError as error:
-        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from error
-    except (OSError, EOFError, ValueError, UnicodeError) as error:  # pandas' are ValueErrors
-        text = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read as a table: {text[:200]}") from error
-    frame.columns = [" ".join(str(name).split()) for name in frame.columns]
-    repeated = frame.columns[frame.columns.duplicated()]
-    require(len(repeated) == 0, f"{path}: column {', '.join(repeated)} appears more than once")
-    require(len(frame) > 0, f"{path} has no rows")
-    return frame
-
-
-def require_column(frame, name, key):
-    """Refuse a name, given as the setting `key`, that is no column; say which ones are near."""
-    near = get_close_matches(str(name), list(frame.columns), n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(frame.columns)}"
-    require(name in frame.columns, f"{key} = {name}: the table has no such column; {hint}")
+from mpmtl.data.schema import is_numeric, levels_of, read_schema
+from mpmtl.data.tasks import MultiTaskData
+from mpmtl.errors import require
 
 
 @dataclass(frozen=True)
 class Table(RealData):
     """A table of your own; each replicate is a random split of every task.
 
-    A gap in a numeric column gets the mean of the task's own training rows. Targets are numbers
-    around the mean of the task's own training targets (`center`), an intercept that is not
-    penalised and costs no budget. What is not declared
+    Every value is read by itself, as declared: names of tasks, levels and classes are the text that
+    stands in the file, numbers are numbers. A gap in a numeric column gets the mean of the task's
+    own training rows. Targets are numbers around the mean of the task's own training targets
+    (`center`), an intercept that is not penalised and costs no budget. What is not declared
     (ranges, levels, indicators, kind) is read off the rows of all tasks: caveat `pooled-schema`.
+
+    Every task stays, whatever its rows are: one row, one class or none at all.
 
     Parameters
     ----------
     path : str
         CSV or Parquet file.
+    schema : str, optional
+        YAML file that declares the columns (`data.schema`), and settings that are not given here.
     task, target : str
         Columns.
+    tasks : list of str, optional
+        Public names of the tasks; default those in the table.
     features : list of str, optional
         Columns; default all but task and target.
     drop : list of str
         Columns left out.
+    numbers : list of str
+        Columns that hold numbers, where there is no public range.
     ranges : dict of str to [low, high], optional
         Public ranges of numeric columns, mapped to [-1, 1] and clipped there.
     levels : dict of str to list, optional
         Public levels of categorical columns.
     indicators : list of str or "auto"
         Numeric columns with an indicator of missing values.
+    missing : list of str
+        What stands for a gap, beside an empty field.
     kind : {"auto", "regression", "binary"}
     positive : optional
         The class that counts as 1.
@@ -194,18 +73,29 @@ class Table(RealData):
         Longest row, for ``rows="clip"``.
     bias : bool
         Add a feature that is always 1.
-    min_rows : int
-        Tasks with fewer rows are left out.
+    n_public : [least, most], optional
+        Public bounds on the number of training rows of a task.
+    strict : bool
+        Refuse numbers that cannot be read and declarations that do not fit the table. Without,
+        such numbers are gaps, and nothing that is in a row stops the run.
+    separator, decimal, encoding : str
+        How the file is written, see `data.reading.Format`.
+    train_fraction : float
+        1 trains on all rows, without a test part.
     """
 
     path: str = ""
-    task: str = ""
-    target: str = ""
+    schema: str | None = None
+    task: str | None = None
+    target: str | None = None
+    tasks: list | None = None
     features: list | None = None
     drop: list = field(default_factory=list)
+    numbers: list = field(default_factory=list)
     ranges: dict | None = None
     levels: dict | None = None
     indicators: object = "auto"
+    missing: list = field(default_factory=lambda: list(MISSING))
     kind: str = "auto"
     positive: object = None
     target_range: list | None = None
@@ -213,29 +103,68 @@ class Table(RealData):
     rows: str = "unit"
     norm: float = 1.0
     bias: bool = True
-    min_rows: int = 1
+    n_public: list | None = None
+    strict: bool = True
+    separator: str | None = None
+    decimal: str = "point"
+    encoding: str = "utf-8"
     train_fraction: float = 0.7
 
     def __post_init__(self):
-        super().__post_init__()
+        if self.train_fraction != 1:
+            super().__post_init__()
         for key in ("ranges", "levels"):
-            object.__setattr__(self, key, {} if getattr(self, key) is None else getattr(self, key))
-        for key, kind in (("features", list), ("drop", list), ("ranges", dict), ("levels", dict)):
-            value = getattr(self, key)
-            ok = isinstance(value, kind) or (key == "features" and value is None)
+            self._set(key, {} if getattr(self, key) is None else getattr(self, key))
+        if self.schema is not None:
+            self._take(read_schema(self.schema))
+        self._check_shapes()
+        for key in ("drop", "numbers", "features", "indicators"):
+            if isinstance(getattr(self, key), list):
+                self._set(key, [column_name(name) for name in getattr(self, key)])
+        for key in ("ranges", "levels"):
+            self._set(key, {column_name(k): v for k, v in getattr(self, key).items()})
+        for key in ("task", "target"):
+            name = getattr(self, key)
+            require(name is not None, f"{key} has no value: give {key}=..., the name of a column")
+            self._set(key, column_name(name))
+        self._check_values()
+
+    def _set(self, key, value):
+        object.__setattr__(self, key, value)
+
+    def _take(self, declared):
+        """Take over what a schema declares; what is given beside it goes first."""
+        default = {f.name: f.default for f in fields(self)} | {"missing": list(MISSING)}
+        for key in ("features", "drop", "numbers", "ranges", "levels", "indicators"):
+            require(
+                getattr(self, key) in ([], {}, None, "auto", declared.get(key)),
+                f"{key} is given beside schema = {self.schema}: declare columns in that file only",
+            )
+        for key, value in declared.items():
+            if getattr(self, key) == default[key] or key in ("numbers", "ranges", "levels"):
+                self._set(key, value)
+
+    def _check_shapes(self):
+        shapes = {"drop": list, "numbers": list, "missing": list, "ranges": dict, "levels": dict}
+        shapes |= {
+            key: list for key in ("features", "tasks", "n_public") if getattr(self, key) is not None
+        }
+        for key, kind in shapes.items():
             shape = "[a, b]" if kind is list else "{column: [...]}"
-            require(ok, f"{key} = {value}: write it as {shape}")
+            value = getattr(self, key)
+            require(isinstance(value, kind), f"{key} = {value}: write it as {shape}")
         require(
             self.indicators == "auto" or isinstance(self.indicators, list),
             f"indicators = {self.indicators}: use auto or a list of columns",
         )
+
+    def _check_values(self):
         require(
             self.kind in ("auto", "regression", "binary"),
             f"kind = {self.kind}: use auto, regression or binary",
         )
         require(self.rows in ("unit", "clip"), f"rows = {self.rows}: use unit or clip")
         require(0 < self.norm < np.inf, f"norm = {self.norm} must be finite and above 0")
-        require(self.min_rows >= 1, f"min_rows = {self.min_rows} must be at least 1")
         named = {f"ranges.{k}": v for k, v in self.ranges.items()}
         if self.target_range is not None:
             named["target_range"] = self.target_range
@@ -243,9 +172,27 @@ class Table(RealData):
             require(_is_range(pair), f"{key} = {pair}: give it as [low, high] with low < high")
         for key, levels in self.levels.items():
             require(
-                isinstance(levels, list) and len(levels) >= 2,
+                isinstance(levels, list) and len(set(map(str, levels))) >= 2,
                 f"levels.{key} = {levels}: give a list of at least two levels",
             )
+            require(
+                key not in self.ranges and key not in self.numbers,
+                f"column {key} is declared twice: as levels and as numbers",
+            )
+        if self.n_public is not None:
+            ok = all(isinstance(n, int | float) and float(n).is_integer() for n in self.n_public)
+            ok = ok and len(self.n_public) == 2 and 1 <= self.n_public[0] <= self.n_public[1]
+            require(ok, f"n_public = {self.n_public}: give it as [least, most], whole numbers")
+        if self.tasks is not None:
+            names = [str(name) for name in self.tasks]
+            require(len(set(names)) == len(names) > 0, "tasks is empty or names a task twice")
+            self._set("tasks", names)
+        self.format  # noqa: B018  (checks separator, decimal and encoding)
+
+    @property
+    def format(self):
+        """How the file is written."""
+        return Format(self.separator, self.decimal, self.encoding, tuple(self.missing))
 
     @property
     def name(self):
@@ -254,145 +201,170 @@ class Table(RealData):
 
     @cached_property
     def digest(self):
-        """SHA-256 of the file, so that results of another version of it are not mixed."""
+        """SHA-256 of the file and its schema, so that results of other versions are not mixed."""
         require(Path(self.path).is_file(), f"path = {self.path}: there is no such file")
-        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        digest = hashlib.sha256(Path(self.path).read_bytes())
+        if self.schema is not None:
+            digest.update(Path(self.schema).read_bytes())
+        return digest.hexdigest()
 
     @cached_property
     def _prepared(self):
-        """Encoded rows of every task with gaps as nan, the encoder, notes, what was pooled."""
-        frame, notes, pooled = read_table(self.path), [], []
-        frame = self._rows_in_use(frame, notes)
-        kind, y = self._targets(frame, notes, pooled)
-        encoder = Encoder(self._columns(frame, pooled), self.bias, self.rows, self.norm)
-        X, names = encoder.encode(frame), task_words(frame[self.task])
-        order = np.argsort(names, kind="stable")
-        tasks, starts = np.unique(names[order], return_index=True)
-        rows = np.split(order, starts[1:])
-        one_class = [kind == "binary" and len(np.unique(y[r])) < 2 for r in rows]
-        small = [len(r) < self.min_rows for r in rows]
-        for gone, why in (
-            (small, f"have fewer than {self.min_rows} rows (min_rows)"),
-            (one_class, "have one class only"),
-        ):
-            if any(gone):
-                notes.append(f"{sum(gone)} of {len(rows)} tasks left out: they {why}")
-        usable = [k for k in range(len(rows)) if not (one_class[k] or small[k])]
-        require(len(usable) > 0, f"{self.path}: no task is left ({'; '.join(notes)})")
+        """Rows of every task with gaps as nan, encoder, recipe, notes, what was pooled."""
+        notes, pooled = [], []
+        table = read_table(self.path, self.format).frame
+        frame = self._rows_in_use(table, notes)
+        kind, positive, y = self._targets(frame, notes, pooled)
+        frame, y = frame[~np.isnan(y)], y[~np.isnan(y)]
+        require(len(frame) > 0, f"{self.path}: no row is left: {'; '.join(notes)}")
+        if len(frame) < len(table):
+            notes.insert(0, f"{len(frame)} of {len(table)} rows are used")
+        encoder = Encoder(self._columns(frame, notes, pooled), self.bias, self.rows, self.norm)
+        X, rows = encoder.encode(frame, self.format, self.strict), frame.groupby(self.task).indices
+        tasks = self.tasks or sorted(set(table[self.task]) - {""})
+        rows = [rows.get(task, np.zeros(0, dtype=int)) for task in tasks]
         data = MultiTaskData(
-            X=tuple(X[rows[k]] for k in usable),
-            y=tuple(y[rows[k]] for k in usable),
+            X=tuple(X[r] for r in rows),
+            y=tuple(y[r] for r in rows),
             kind=kind,
-            task_names=tuple(tasks[usable].tolist()),
+            task_names=tuple(tasks),
             feature_names=tuple(encoder.features),
             bias="(bias)" if self.bias else None,
+            n_public=None if self.n_public is None else tuple(map(int, self.n_public)),
         )
         require(
             max(data.n_samples) >= 2,
             f"{self.path}: every task has one row only; is task = {self.task} right?",
         )
-        return data, encoder, tuple(notes), tuple(pooled)
+        recipe = {
+            "encoder": encoder.as_dict(),
+            "format": {k: v for k, v in asdict(self.format).items() if k != "option"},
+            "target": self.target,
+            "positive": positive,
+        }
+        return data, encoder, recipe, (*_task_notes(data, self.task), *notes), tuple(pooled)
 
     def _rows_in_use(self, frame, notes):
+        """Rows that name a (declared) task and have a target."""
         require_column(frame, self.task, "task")
         require_column(frame, self.target, "target")
         require(self.task != self.target, f"task and target are both {self.task}")
-        empty = int(frame[self.task].isna().sum())
-        require(empty == 0, f"column {self.task} names no task in {empty} rows: fill or drop them")
-        without = frame[self.target].isna()
-        if without.any():
-            notes.append(f"{int(without.sum())} of {len(frame)} rows left out: no {self.target}")
-        require(not without.all(), f"column {self.target} is empty in every row")
-        return frame[~without]
+        tasks, gaps = frame[self.task], self.format.gaps(frame[self.target])
+        nameless = (tasks == "").to_numpy()
+        require(
+            not (self.strict and nameless.any()),
+            f"column {self.task} names no task in {nameless.sum()} rows, such as row "
+            f"{nameless.argmax() + 1}: fill or drop them",
+        )
+        require(not gaps.all(), f"column {self.target} is empty in every row")
+        used, foreign = np.ones(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
+        if self.tasks is not None:
+            foreign = ~tasks.isin(self.tasks).to_numpy()
+        for gone, why in (
+            (nameless, f"no {self.task}"),
+            (foreign, "a task that is not declared (tasks)"),
+            (gaps, f"no {self.target}"),
+        ):
+            if (gone & used).any():
+                notes.append(f"{(gone & used).sum()} of {len(frame)} rows left out: {why}")
+            used &= ~gone
+        return frame[used]
 
     def _targets(self, frame, notes, pooled):
-        """Kind, and y: numbers, or -1 and 1."""
-        values = frame[self.target]
-        classes = sorted(_words(values).unique())
-        kind = self.kind
+        """Kind, the class that counts as 1, and y: numbers (nan: not to be read), or -1 and 1."""
+        values, kind = frame[self.target], self.kind
+        classes = sorted(values.unique())
         if kind == "auto":
             kind = "binary" if len(classes) == 2 else "regression"
             pooled.append("the kind of target (kind)")
         if kind == "binary":
-            require(
-                len(classes) == 2,
-                f"target = {self.target} has {len(classes)} values "
-                f"({', '.join(classes[:4])}...), not two classes",
-            )
-            positive = classes[-1] if self.positive is None else str(self.positive)
-            require(
-                positive in classes,
-                f"positive = {self.positive}: {self.target} is {' or '.join(classes)}",
-            )
-            notes.append(f"binary target: {self.target} = {positive} counts as 1")
-            return kind, np.where(_words(values) == positive, 1.0, -1.0)
-        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float)
-        bad = ~np.isfinite(numbers)
-        require(
-            not bad.any(),
-            f"target = {self.target} is not a finite number in {int(bad.sum())} rows, "
-            f"for example {values[bad].iloc[0] if bad.any() else ''!r}",
-        )
+            return kind, *self._classes(values, classes, notes, pooled)
+        y, bad = parsed(values, self.format)
+        if bad.any():
+            require(not self.strict, self._line(values, bad))
+            notes.append(f"{bad.sum()} rows left out: their {self.target} is no number")
         if self.target_range is not None:
-            clipped = np.clip(numbers, *self.target_range)
-            if (clipped != numbers).any():
-                notes.append(
-                    f"{int((clipped != numbers).sum())} targets clipped to "
-                    f"target_range = {list(self.target_range)}"
-                )
-            numbers = clipped
-        return kind, numbers
+            y, before = np.clip(y, *self.target_range), y
+            outside, known = int((y < before).sum() + (y > before).sum()), int((~bad).sum())
+            self._fits("target_range", self.target_range, outside, before[~bad])
+            notes.append(
+                f"{outside} targets clipped to target_range = {list(self.target_range)}"
+                if outside
+                else f"target_range = {list(self.target_range)}: all {known} targets are inside"
+            )
+        return kind, None, y
 
-    def _columns(self, frame, pooled):
+    def _classes(self, values, classes, notes, pooled):
+        """The class that counts as 1, and y."""
+        require(
+            len(classes) == 2 or (self.positive is not None and not self.strict),
+            f"target = {self.target} has {len(classes)} values ({some(classes, 4)}), not two "
+            "classes",
+        )
+        if self.positive is None:
+            pooled.append("which class counts as 1 (positive)")
+        positive = classes[-1] if self.positive is None else str(self.positive)
+        require(
+            positive in classes or not self.strict,
+            f"positive = {self.positive}: {self.target} is {' or '.join(classes)}",
+        )
+        count = int((values == positive).sum())
+        notes.append(
+            f"binary target: {self.target} = {positive} counts as 1 ({count} of {len(values)} rows)"
+        )
+        return positive, np.where(values == positive, 1.0, -1.0)
+
+    def _columns(self, frame, notes, pooled):
+        """How each column becomes features."""
         names = self.features
         if names is None:
             names = [c for c in frame.columns if c not in (self.task, self.target)]
         for key, listed in (
             ("features", names),
             ("drop", self.drop),
+            ("numbers", self.numbers),
             ("ranges", self.ranges),
             ("levels", self.levels),
             ("indicators", [] if self.indicators == "auto" else self.indicators),
         ):
             for name in listed:
                 require_column(frame, name, key)
-        names = [name for name in names if name not in self.drop]
+        names = [name for name in dict.fromkeys(names) if name not in self.drop]
         for name in (self.task, self.target):
             require(name not in names, f"features holds {name}, the task or the target")
         require(len(names) > 0, "no feature is left: features and drop leave none")
-        return tuple(self._column(name, frame[name], pooled) for name in names)
+        gone = [c for c in frame.columns if c not in (self.task, self.target, *names)]
+        columns = tuple(self._column(name, frame[name], pooled) for name in names)
+        notes[:0] = _feature_notes(columns, self.bias)
+        notes += [f"columns left out: {some(gone)}"] * (len(gone) > 0)
+        notes += self._fit_notes(columns, frame)
+        return columns
 
     def _column(self, name, values, pooled):
-        numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
         if name in self.levels:
-            return Column(name, levels=tuple(str(level) for level in self.levels[name]))
-        if not numeric:
-            require(
-                name not in self.ranges,
-                f"ranges.{name} = {self.ranges.get(name)}: the column is not numeric, for example "
-                f"{values.dropna().iloc[0] if values.notna().any() else 'empty'!r}",
-            )
-            levels = tuple(sorted(_words(values).dropna().unique()))
-            require(
-                len(levels) >= 2,
-                f"column {name} has {len(levels)} level: add it to drop",
-            )
-            require(
-                len(levels) <= 100,
-                f"column {name} has {len(levels)} levels: add it to drop, or declare levels.{name}",
-            )
-            pooled.append(f"the levels of {name} (levels)")
+            levels = tuple(str(level) for level in self.levels[name])
+            self._check_levels(name, levels, values)
             return Column(name, levels=levels)
-        numbers = values.to_numpy(dtype=float, na_value=np.nan)
+        declared = name in self.ranges or name in self.numbers
+        if not declared:
+            what = "no name, as row numbers that were written along"
+            if (values == "").all():
+                what = "neither name nor values, as lines that end with a separator"
+            require(
+                re.fullmatch(r"Unnamed: \d+", name) is None or self.features is not None,
+                f"column {name} has {what}: dataset.drop=['{name}']",
+            )
+            if not is_numeric(values, self.format):
+                pooled.append(f"the levels of {name} (levels)")
+                return Column(name, levels=tuple(levels_of(values, self.format)))
+        numbers, bad = parsed(values, self.format)
+        require(
+            not (self.strict and bad.all() and name in self.ranges),
+            f"ranges.{name} = {self.ranges.get(name)}: the column is not numeric, for example "
+            f"{values.iloc[0]!r}",
+        )
+        require(not (self.strict and bad.any()), self._line(values, bad))
         seen = numbers[~np.isnan(numbers)]
-        require(
-            np.isfinite(seen).all(),
-            f"column {name} is infinite in {int(np.isinf(seen).sum())} rows: fill or drop them",
-        )
-        require(
-            len(seen) > 0 and seen.min() < seen.max(),
-            f"column {name} is {f'always {seen[0]:g}' if len(seen) else 'empty'}: add it to drop",
-        )
         if self.indicators == "auto":
             indicator = len(seen) < len(numbers)
             if indicator:
@@ -401,18 +373,74 @@ class Table(RealData):
             indicator = name in self.indicators
         if name in self.ranges:
             low, high = self.ranges[name]
+            outside = int(((seen < low) | (seen > high)).sum())
+            self._fits(f"ranges.{name}", self.ranges[name], outside, seen)
             center, scale, limit = (low + high) / 2, (high - low) / 2, 1.0
         else:
+            require(
+                len(seen) > 0 and seen.min() < seen.max(),
+                f"column {name} is {f'always {seen[0]:g}' if len(seen) else 'empty'}: add it to "
+                "drop",
+            )
             size = float(np.abs(seen).max())
             center, scale, limit = size * (seen / size).mean(), size * (seen / size).std(), None
             require(scale > 0, f"column {name} hardly varies about {center:g}: declare its range")
             pooled.append(f"mean and sd of {name} (ranges)")
         return Column(name, None, float(center), float(scale), limit, indicator)
 
+    def _line(self, values, bad):
+        return unreadable(values, bad, self.format) if bad.any() else ""
+
+    def _check_levels(self, name, levels, values):
+        never = sorted(set(levels) - set(values))
+        others = sorted(set(values[~self.format.gaps(values)]) - set(levels))
+        others = f" and the column holds {some(map(repr, others))} instead" if others else ""
+        require(
+            not (self.strict and never),
+            f"levels.{name}: {some(map(repr, never))} occurs in no row{others}: correct the levels "
+            "(dataset.strict=false if that may be)",
+        )
+
+    def _fits(self, key, pair, outside, seen):
+        """Refuse a declared range with most values outside."""
+        span = f"{seen.min():g} to {seen.max():g}" if len(seen) else "the column is empty"
+        require(
+            not self.strict or outside * 2 <= len(seen) > 0,
+            f"{key} = {list(pair)}: {outside} of {len(seen)} values are outside ({span}): correct "
+            "the range (dataset.strict=false if that may be)",
+        )
+
+    def _fit_notes(self, columns, frame):
+        """What is declared, and how many values do not fit it."""
+        declared = [
+            f"{what} of {some(names)}"
+            for what, names in (("ranges", self.ranges), ("levels", self.levels))
+            if names
+        ]
+        counts = {c.name: c.misfits(frame[c.name], self.format) for c in columns}
+        notes = [f"declared: {', '.join(declared)}"] * (len(declared) > 0)
+        for word, text in (
+            ("unknown", "values that are none of the levels, 0 in all features"),
+            ("out of range", "values out of range, clipped"),
+            ("no number", "values that are no number, taken as gaps"),
+            ("gaps", "gaps"),
+        ):
+            parts = [f"{name} {count[word]}" for name, count in counts.items() if count.get(word)]
+            notes += [f"{text} (of {len(frame)} rows): {some(parts)}"] * (len(parts) > 0)
+        if declared and not any(c.get("unknown") or c.get("out of range") for c in counts.values()):
+            notes[0] += ": all values fit"
+        return notes
+
     @property
     def notes(self):
-        """What a user should know of how the table was read."""
-        _, _, notes, pooled = self._prepared
+        """What was understood of the table, and what a user should know of how it was read."""
+        *_, notes, pooled = self._prepared
+        if self.train_fraction == 1:
+            notes = (
+                *notes,
+                "all rows train (train_fraction = 1), there is no test score; every replicate is "
+                "one more release of the same rows: n_replicates=1",
+            )
         if pooled:
             notes = (*notes, f"read off all tasks' rows, not declared: {'; '.join(pooled)}")
         return notes
@@ -420,29 +448,77 @@ class Table(RealData):
     @property
     def caveats(self):
         """Codes of the limits of a privacy statement that come from reading the table."""
-        return ("pooled-schema",) if self._prepared[3] else ()
+        return ("pooled-schema",) if self._prepared[-1] else ()
 
     def load(self, data_dir):
         return self._prepared[0]
 
     def draw(self, data_dir, seed, replicate):
-        train, test = super().draw(data_dir, seed, replicate)
-        encoder, recipes = self._prepared[1], []
-        for X, y in zip(train.X, train.y, strict=True):
-            known = ~np.isnan(X)
-            fill = np.where(known, X, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-            offset = float(y.mean()) if self.center and train.kind == "regression" else 0.0
-            recipes.append({"encoder": encoder.as_dict(), "fill": fill.tolist(), "offset": offset})
+        if self.train_fraction == 1:
+            train = self.load(data_dir)
+            test = train.take([np.zeros(0, dtype=int)] * train.n_tasks)
+        else:
+            train, test = super().draw(data_dir, seed, replicate)
+        encoder, recipe = self._prepared[1:3]
+        if train.n_public is not None:
+            least, most = train.n_public
+            sizes = train.n_samples
+            require(
+                least <= sizes.min() and sizes.max() <= most,
+                f"n_public = {list(train.n_public)}: tasks have {sizes.min()} to {sizes.max()} "
+                "training rows",
+            )
+        recipes = tuple(
+            recipe | _own(X, y, self.center and train.kind == "regression")
+            for X, y in zip(train.X, train.y, strict=True)
+        )
 
         def finished(part):
             return replace(
                 part,
                 X=tuple(encoder.finish(X, r["fill"]) for X, r in zip(part.X, recipes, strict=True)),
                 y=tuple(y - r["offset"] for y, r in zip(part.y, recipes, strict=True)),
-                recipes=tuple(recipes),
+                recipes=recipes,
+                row_norm=encoder.row_norm,
             )
 
         return finished(train), finished(test)
+
+
+def _own(X, y, center):
+    """What a task's recipe takes from its own training rows: means for gaps, and of the target."""
+    known = ~np.isnan(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fill = np.where(known, X, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        offset = float(y.mean()) if center and len(y) else 0.0
+    fill = np.where(np.isfinite(fill), fill, 0.0)
+    return {"fill": fill.tolist(), "offset": offset if np.isfinite(offset) else 0.0}
+
+
+def _task_notes(data, name):
+    """How many tasks and rows there are, and of which tasks little can be learned."""
+    sizes = data.n_samples
+    notes = [
+        f"{data.n_tasks} tasks ({name}) with {sizes.min()} / {np.median(sizes):g} / {sizes.max()} "
+        f"rows (smallest / median / largest), {sizes.sum()} in all"
+    ]
+    alike = [len(y) > 1 and y.min() == y.max() for y in data.y]
+    what = "one class only" if data.kind == "binary" else "a constant target"
+    counts = [(int((sizes == 0).sum()), "no row"), (int((sizes == 1).sum()), "one row")]
+    words = [f"{count} with {words}" for count, words in [*counts, (sum(alike), what)] if count]
+    if words:
+        notes.append(f"tasks that stay, with little or nothing to learn from: {', '.join(words)}")
+    return notes
+
+
+def _feature_notes(columns, bias):
+    """Features by kind."""
+    numeric = [column.name for column in columns if column.levels is None]
+    words = [f"{c.name}: {len(c.levels)}" for c in columns if c.levels is not None]
+    count = sum(len(column.features) for column in columns) + bias
+    parts = [f"{len(numeric)} numbers ({some(numeric)})"] * (len(numeric) > 0)
+    parts += [f"{len(words)} with levels ({some(words)})"] * (len(words) > 0)
+    return [f"columns: {', '.join(parts)}; {count} features" + " with the bias" * bias]
 
 
 def _is_range(pair):

@@ -1,16 +1,29 @@
 """Saved models: one file for each task, and `mpmtl-predict`, which applies them to a table."""
 
 import argparse
+import csv
+import io
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
 
-from mpmtl.data.table import Column, Encoder, read_table, require_column, task_words
-from mpmtl.errors import InputError, require
+from mpmtl.data.encoding import Column, Encoder
+from mpmtl.data.reading import (
+    OPENERS,
+    Format,
+    column_name,
+    read_parquet,
+    read_table,
+    require_column,
+    some,
+)
+from mpmtl.errors import require
+from mpmtl.experiments.commands import add_format, format_of, run_command
 
 
 def task_models(method, data, W):
@@ -46,19 +59,21 @@ def read_model(path):
     Returns
     -------
     dict
-        With "coef" and "fill" as arrays, "offset" and "encoder", an `Encoder`; a model of a
-        built-in data set takes its features from columns of their names, prepared as they are.
+        With "coef" and "fill" as arrays, "offset", "encoder", an `Encoder`, "format", a `Format`,
+        "target" and "positive"; a model of a built-in data set takes its features from columns of
+        their names, prepared as they are.
     """
     try:
         model = json.loads(path.read_text(encoding="utf-8"))
         names, recipe = [str(name) for name in model["features"]], model["recipe"]
         coef = np.array(model["coef"], dtype=float)
         if recipe is None:
-            encoder, fill = Encoder(tuple(map(Column, names)), bias=False, rows="none"), coef * 0
-            offset = 0.0
+            encoder, form = Encoder(tuple(map(Column, names)), bias=False, rows="none"), Format()
+            fill, offset, target, positive = coef * 0, 0.0, "the target", "1"
         else:
-            encoder = Encoder.from_dict(recipe["encoder"])
+            encoder, form = Encoder.from_dict(recipe["encoder"]), Format(**recipe["format"])
             fill, offset = np.array(recipe["fill"], dtype=float), float(recipe["offset"])
+            target, positive = recipe["target"], recipe["positive"]
         ok = coef.shape == fill.shape == (len(names),) and encoder.features == names
         ok = (
             ok
@@ -68,38 +83,87 @@ def read_model(path):
         ok = ok and isinstance(model["task"], str)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         ok = False
-    require(ok, f"{path} is not a model that mpmtl saved, or it is damaged")
-    return model | {"coef": coef, "encoder": encoder, "fill": fill, "offset": offset}
+    require(ok, f"{path} is not a model that mpmtl saved, or of another version, or it is damaged")
+    prepared = {"coef": coef, "encoder": encoder, "fill": fill, "offset": offset, "format": form}
+    return model | prepared | {"target": target, "positive": positive}
 
 
-def predict(models, frame, task):
-    """Predictions for the rows of a table.
+def predict(models, frame, task, form=None):
+    """Predictions for the rows of a table, and how its values fit what the models know.
 
     Parameters
     ----------
     models : dict of str to dict
         From task to `read_model`.
-    frame : DataFrame
+    frame : DataFrame of str
     task : str
         Column that names the task.
+    form : Format, optional
 
     Returns
     -------
-    ndarray, shape (n,)
+    values : ndarray, shape (n,)
         The target, or the probability of the positive class; nan where there is no model.
+    misfits : dict of (str, str) to int
+        By column and word: values that are gaps, unknown levels, out of range.
+
+    Raises
+    ------
+    InputError
+        One line for a column that is missing, and for text where a number belongs.
     """
-    values = np.full(len(frame), math.nan)
-    names = task_words(frame[task])
-    for name, model in models.items():
-        rows = np.flatnonzero(names == name)
-        if len(rows) == 0:
+    form = form or Format()
+    values, misfits = np.full(len(frame), math.nan), Counter()
+    for name, rows in frame.groupby(task).indices.items():
+        if name not in models:
             continue
+        model, part = models[name], frame.iloc[rows]
         for column in model["encoder"].columns:
             require_column(frame, column.name, f"feature of task {name}")
-        X = model["encoder"].finish(model["encoder"].encode(frame.iloc[rows]), model["fill"])
+            for word, count in column.misfits(part[column.name], form).items():
+                misfits[column.name, word] += count
+        X = model["encoder"].finish(model["encoder"].encode(part, form), model["fill"])
         scores = X @ model["coef"] + model["offset"]
         values[rows] = expit(scores) if model["kind"] == "binary" else scores
-    return values
+    return values, misfits
+
+
+def _counted(models, frame, task, misfits):
+    """One line that counts what the models did not know; empty if there is nothing to say."""
+    parts = []
+    for word, text in (
+        ("unknown", "unseen levels (0 in all features)"),
+        ("out of range", "values out of range (clipped)"),
+        ("gaps", "gaps"),
+    ):
+        counts = [f"{n} in {name}" for (name, kind), n in misfits.items() if kind == word and n]
+        parts += [f"{text}: {some(counts)}"] * (len(counts) > 0)
+    unknown = ~frame[task].isin(models)
+    if unknown.any():
+        names = some([name or "(empty)" for name in frame.loc[unknown, task].unique()], 5)
+        parts.append(
+            f"{int(unknown.sum())} rows have no prediction: there is no model of task {names}"
+        )
+    return "; ".join(parts)
+
+
+def _with_predictions(source, values, name, form, path):
+    """The table as text with one more column; all others stay as they are, byte for byte."""
+    words = ["" if math.isnan(v) else repr(float(v)).replace(".", form.mark) for v in values]
+    if source.lines is None:
+        frame = read_parquet(path)
+        frame[name] = words
+        return frame.to_csv(index=False)
+    delimiter, end = form.delimiter(path), "\r\n" if source.lines[0].endswith("\r\n") else "\n"
+    field = io.StringIO()
+    writer, lines = csv.writer(field, delimiter=delimiter, lineterminator=""), []
+    for line, word in zip(source.lines, [name, *words], strict=True):
+        field.seek(0)
+        field.truncate()
+        writer.writerow([word])
+        added = "" if word == "" else field.getvalue()
+        lines.append(line.rstrip("\r\n") + delimiter + added + end)
+    return "".join(lines)
 
 
 def _run(options):
@@ -111,22 +175,31 @@ def _run(options):
         "save_models=true, or one of its files",
     )
     models = {model["task"]: model for model in map(read_model, paths)}
-    frame = read_table(options.table)
-    require_column(frame, options.task, "--task")
-    frame["prediction"] = predict(models, frame, options.task)
-    unknown = sorted(set(task_words(frame[options.task])) - set(models))
-    if unknown:
-        rows = int(frame["prediction"].isna().sum())
+    first = next(iter(models.values()))
+    form, task = format_of(options, first["format"]), column_name(options.task)
+    source = read_table(options.table, form)
+    require_column(source.frame, task, "--task")
+    require(
+        options.column not in source.frame,
+        f"the table has a column {options.column}: give another name, --column=...",
+    )
+    values, misfits = predict(models, source.frame, task, form)
+    text = _with_predictions(source, values, options.column, form, Path(options.table))
+    if first["kind"] == "binary":
         print(
-            f"{rows} rows have no prediction: there is no model of task "
-            f"{', '.join(unknown[:5])}{' and others' if len(unknown) > 5 else ''}",
+            f"{options.column}: probability that {first['target']} = {first['positive']}",
             file=sys.stderr,
         )
+    if line := _counted(models, source.frame, task, misfits):
+        print(line, file=sys.stderr)
     if options.out is None:
-        frame.to_csv(sys.stdout, index=False)
-    else:
-        frame.to_csv(options.out, index=False)
-        print(f"{len(frame)} rows with a column `prediction`: {options.out}")
+        sys.stdout.buffer.write(text.encode(form.encoding))
+        sys.stdout.buffer.flush()
+        return
+    out = Path(options.out)
+    with OPENERS.get(out.suffix, open)(out, "wb") as file:
+        file.write(text.encode(form.encoding))
+    print(f"{len(values)} rows with a column `{options.column}`: {out}")
 
 
 def main():
@@ -139,8 +212,6 @@ def main():
     parser.add_argument("table", help="CSV or Parquet file with the columns of the training table")
     parser.add_argument("--task", required=True, help="column that names the task")
     parser.add_argument("--out", help="CSV file to write; default: standard output")
-    try:
-        _run(parser.parse_args())
-    except (InputError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+    parser.add_argument("--column", default="prediction", help="name of the column that is added")
+    add_format(parser, "as the training table")
+    run_command(_run, parser)

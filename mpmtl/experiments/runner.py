@@ -15,6 +15,7 @@ from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
 from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
 from mpmtl.experiments.terminal import (
+    FITTED,
     card,
     forecast_line,
     note_line,
@@ -72,9 +73,11 @@ def run_replicate(run, replicate, keep=None):
         models = task_models(run.method.name, train, W[0])
         if log.released:
             arrays = arrays | {"released": np.stack(log.released)}
-    metrics = evaluate(test, W[0])
-    main = next(iter(metrics))
-    metrics[f"{main}_stl"] = evaluate(test, problem.start)[main]
+    metrics = {FITTED: train.n_tasks}  # all there is to say without a test part
+    if test.n_samples.any():
+        metrics = evaluate(test, W[0])
+        main = next(iter(metrics))
+        metrics[f"{main}_stl"] = evaluate(test, problem.start)[main]
     return {
         "replicate": replicate,
         "replicates": [

@@ -11,6 +11,7 @@ from mpmtl.metrics import METRICS
 from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, mark
 
 WIDTH = 96
+FITTED = "tasks_fitted"  # instead of a test metric, where all rows train
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
 
 
@@ -113,14 +114,12 @@ def _guarantee(block):
     return f"{pair_words(block)}: {block['basis']}"
 
 
-def card(run, records, path, explained=()):
-    """Closing card: result against STL, settings, both guarantees, caveats, files.
-
-    Caveats whose codes are in `explained` were printed in full before and are only named.
-    """
+def _score_lines(run, records):
+    """Lines of a card on the test metric against STL, or on what was fitted without one."""
     metric = records[0]["replicates"][0]["metric"]
+    if metric == FITTED:
+        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks on all rows, no test part")]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
-    statement = worst_statement(records)
     lines = [
         (metric, f"{_plus_minus(values)}  mean +- sd over {_count(len(records), 'replicate')}"),
         ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
@@ -145,6 +144,16 @@ def card(run, records, path, explained=()):
                 f"up to {left_out.max():.0f} tasks, on whose test part {metric} is not defined",
             )
         )
+    return lines
+
+
+def card(run, records, path, explained=()):
+    """Closing card: result against STL, settings, both guarantees, caveats, files.
+
+    Caveats whose codes are in `explained` were printed in full before and are only named.
+    """
+    statement = worst_statement(records)
+    lines = _score_lines(run, records)
     if settings := _settings(records):
         lines.append(("settings", settings))
     at_edge = Counter(key for record in records for key in record["edges"])
@@ -195,7 +204,7 @@ def summary_row(run, records):
         "eps": f"{run.epsilon:g}",
         "metric": metric,
         "value": _plus_minus(_values(records, metric)),
-        "stl": f"{_values(records, f'{metric}_stl').mean():.4f}",
+        "stl": "-" if metric == FITTED else f"{_values(records, f'{metric}_stl').mean():.4f}",
         "n": str(len(records)),
         **{name: marked(statement, name) for name in ("claimed", "proved")},
         "caveats": statement["caveats"],
