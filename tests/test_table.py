@@ -281,7 +281,7 @@ def test_columns_are_declared_on_the_command_line(frame, tmp_path):
         *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
         *("dataset.ranges={age: [10, 20]}", "dataset.levels={sex: [f, m]}"),
         *("dataset.indicators=[age]", "dataset.kind=regression"),
-        *("method=fl", "epsilon=1", "scale=smoke", "n_jobs=1"),
+        *("method=fl_local", "epsilon=1", "scale=smoke", "n_jobs=1"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
