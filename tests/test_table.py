@@ -174,6 +174,20 @@ def test_tasks_of_one_and_two_rows(method, kind, rng, tmp_path):
     assert np.isfinite([model["coef"] for model in record["models"]]).all()
 
 
+@pytest.mark.parametrize("method", ["lr", "mr_mtl"])
+def test_steps_of_a_table_may_be_public(method, frame, tmp_path):
+    """Clipped rows have a public norm: with it and public sizes there is a public step."""
+    options = {"rows": "clip", "norm": 2.0, "n_public": [1, 20]}
+    table = saved(frame, tmp_path / "t.csv", **DECLARED, **options)
+    run = make_run(f"method={method}", "method.eta=public", "epsilon=1")
+    record = run_replicate(type(run)(**{**vars(run), "dataset": table}), 0)
+    assert np.isfinite(record["replicates"][0]["value"])
+    unknown = saved(frame, tmp_path / "t.csv", **DECLARED)
+    run = type(run)(**{**vars(run), "dataset": unknown})
+    with pytest.raises(InputError, match="n_public"):
+        run_replicate(run, 0)
+
+
 BAD = [
     ({"path": "nowhere.csv"}, "there is no such file"),
     ({"task": "schol"}, "task = schol: the table has no such column; did you mean school"),

@@ -125,7 +125,10 @@ class Table(RealData):
             self._set(key, {column_name(k): v for k, v in getattr(self, key).items()})
         for key in ("task", "target"):
             name = getattr(self, key)
-            require(name is not None, f"{key} has no value: give {key}=..., the name of a column")
+            require(
+                name is not None,
+                f"{key} has no value: give the name of a column, here or in a schema",
+            )
             self._set(key, column_name(name))
         self._check_values()
 
