@@ -21,7 +21,7 @@ def scheduler():
     """Address of a dask cluster with two workers."""
     distributed = pytest.importorskip("distributed", reason="needs the cluster extra")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
         yield cluster.scheduler_address
 
