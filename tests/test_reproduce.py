@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT, mpmtl_run
 
+from mpmtl.errors import InputError
 from mpmtl.experiments.config import build
-from mpmtl.experiments.forecast import finished
+from mpmtl.experiments.forecast import finished, forecast
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.sweep import jobs
@@ -18,6 +19,8 @@ from mpmtl.paper.catalogue import FIGURES, KINDS, Figure
 from mpmtl.paper.reproduce import jobs_of, plan, reproduce
 
 EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
+
+PUBLIC = ["method.eta=public", "method.loss_average=true"]
 
 
 def named(experiment):
@@ -49,6 +52,17 @@ def test_a_list_in_brackets_is_one_value_and_a_word_replaces_the_experiments_cho
         (20, "wishart"),
     }
     assert {run.method.grid["lam"] for run in runs} == {(0.1, 1), (0.5,)}
+
+
+def test_a_forecast_with_public_constants_is_not_made_with_those_of_the_data_timed_before():
+    words = ["scale=smoke", "privacy=gaussian", "epsilon=1", "method.eta=null,public"]
+    (of_data, refused), cache = jobs("config", build, ["method=lr", *words]), {}
+    forecast(of_data, cache)
+    with pytest.raises(InputError, match="n_public"):  # as the run itself says
+        forecast(refused, cache)
+    (public,) = jobs("config", build, ["method=lr", *words[:3], *PUBLIC])
+    assert forecast(public, cache).own > 0
+    assert [problem.scales.public for problem, *_ in cache.values()] == [False, True]
 
 
 def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from mpmtl.data.reading import Format, numbers, parsed
-from mpmtl.data.tasks import unit_rows
-from mpmtl.privacy.clipping import bounded
+from mpmtl.privacy.clipping import bounded, directions
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Encoder:
         """Put the task's own `fill` (shape (d,)) where a value is missing, and scale the rows."""
         X = np.where(np.isnan(X), fill, X)
         if self.rows == "unit":
-            return unit_rows(X)
+            return directions(X)
         return bounded(X, self.norm) if self.rows == "clip" else X
 
     def as_dict(self):

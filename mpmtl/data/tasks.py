@@ -163,9 +163,6 @@ class MultiTaskData:
         return replace(data, X=tuple(bounded(X, data.row_norm) for X in self.X))
 
 
-unit_rows = directions
-
-
 def _numbers(values, name, strict):
     """Values of a task as floats; without `strict`, NaN where one is no number."""
     try:

@@ -72,14 +72,15 @@ def forecast(run, cache):
 
 def _prepared(run, cache):
     """A replicate's problem with one ridge penalty, seconds to draw it, and to prepare it."""
-    key = repr((run.dataset, run.tuning, run.method.loss_average))
+    method = run.method
+    key = repr((run.dataset, run.tuning, method.loss_average, method.public_constants))
     if key not in cache:
         started = time.perf_counter()
         train, _ = run.draw(0)
         drawn = time.perf_counter()
         ridge = run.tuning.ridge
         middle = replace(run.tuning, ridge=ridge[len(ridge) // 2])
-        problem = prepare(train, middle, run.method, run.seed, 0)
+        problem = prepare(train, middle, method, run.seed, 0)
         spent = time.perf_counter() - drawn
         if isinstance(problem.datafit, LogisticLoss):  # Newton's method for each penalty
             spent *= len(ridge)

@@ -109,9 +109,8 @@ def _settings(records):
 
 
 def _guarantee(block):
-    if block is None or block["delta"] >= 1:
-        return "nothing"
-    return f"{pair_words(block)}: {block['basis']}"
+    words = pair_words(block)
+    return "nothing" if words == "-" else f"{words}: {block['basis']}"
 
 
 def _score_lines(run, records):

@@ -125,7 +125,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         the same key. Used for the logistic loss: Newton's method takes long.
     """
     loss_average = method.loss_average
-    public = getattr(method, "eta", None) == "public"
+    public = method.public_constants
     datafit = datafit_for(train, loss_average, public)
     lipschitz = datafit.lipschitz()
     lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])

@@ -140,9 +140,14 @@ class Method(ABC):
         return mechanism.status
 
     @property
+    def public_constants(self):
+        """Whether steps, units and sizes come from public bounds instead of all tasks' data."""
+        return getattr(self, "eta", None) == "public"
+
+    @property
     def public(self):
         """Whether nothing of all tasks' data crosses but releases, for one given candidate."""
-        return getattr(self, "eta", None) == "public"
+        return self.public_constants
 
     @property
     def caveats(self):

@@ -11,7 +11,7 @@ from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.clipping import bounded, directions
 from mpmtl.privacy.releases import covariance
-from mpmtl.privacy.statements import SEPARATE, Guarantee, PrivacyStatement
+from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
 
@@ -184,7 +184,7 @@ class FeatureLearning(Method):
         """Statement of the releases, plus the votes; with ``tuning="shared"`` the choice inside the
         fit is made from all tasks' data, so nothing is proved of the fit (an audit refutes it)."""
         if self.separate:
-            return PrivacyStatement("separate tasks", claimed=SEPARATE, proved=SEPARATE)
+            return SEPARATE
         gates, m = self.gates(candidate, budget, datafit), datafit.shape[0]
         block = budget.statement(*gates, beside=self.votes(budget), m=m, caveats=self.caveats)
         if self.tuning != "shared" or block.proved is None:

@@ -147,5 +147,6 @@ NOISE_CAVEATS = ("float-noise", "reproducible-rng")
 NO_PROTECTION = PrivacyStatement(
     "none", claimed=None, proved=None, notes=("no noise: no protection",)
 )
-#: No task sees anything of another one (Claim 1 of the paper).
-SEPARATE = Guarantee(0.0, 0.0, "tasks are fitted separately (Claim 1 of the paper)")
+_ALONE = Guarantee(0.0, 0.0, "tasks are fitted separately (Claim 1 of the paper)")
+#: No task sees anything of another one.
+SEPARATE = PrivacyStatement("separate tasks", claimed=_ALONE, proved=_ALONE)
