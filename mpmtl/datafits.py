@@ -18,6 +18,8 @@ from mpmtl.privacy.clipping import bounded
 # and squares of these, and squares of squares, are far from where floating point ends (1e308).
 LIMIT = 1e30
 
+ROUNDING = 1e-12  # targets whose spread is this part of their size or less are all equal
+
 
 def usable(X, y):
     """Samples that no solver stumbles over, for each task by itself.
@@ -59,6 +61,20 @@ def _without_specks(A):
     return np.where(specks, 0.0, A) if specks.any() else A
 
 
+def variance_of(y, size=None):
+    """Variance of targets; 0 where there are none or they differ by rounding only.
+
+    Parameters
+    ----------
+    y : ndarray, shape (n,)
+    size : float, optional
+        Size of the numbers that rounding is relative to; default the largest target.
+    """
+    size = np.abs(y).max(initial=0.0) if size is None else size
+    spread = y.max() - y.min() if len(y) else 0.0
+    return y.var() if spread > ROUNDING * size else 0.0
+
+
 @dataclass(frozen=True)
 class Loss:
     """Samples of all tasks and how a task's loss is scaled; every task is usable (see `usable`).
@@ -75,6 +91,10 @@ class Loss:
         Public bound R on the norm of every row: L is a constant.
     n_public : (int, int), optional
         Public least and largest number of samples of a task.
+    intercept : bool
+        The last feature is 1 in every sample; separate tasks do not penalise its weight.
+    pooled : bool
+        Errors count by sample over all tasks, instead of by task.
     n : ndarray, shape (m,)
         Samples of each task; a task may have none in a fold.
     weight : ndarray, shape (m,)
@@ -88,6 +108,8 @@ class Loss:
     idle: np.ndarray | None = field(default=None, repr=False, kw_only=True)
     public: float | None = field(default=None, kw_only=True)
     n_public: tuple | None = field(default=None, kw_only=True)
+    intercept: bool = field(default=False, kw_only=True)
+    pooled: bool = field(default=False, kw_only=True)
     n: np.ndarray = field(init=False, repr=False)
     weight: np.ndarray = field(init=False, repr=False)
     bend: ClassVar[float]  # largest second derivative of a sample's loss
@@ -113,6 +135,12 @@ class Loss:
         """(m, d)."""
         return len(self.X), self.X[0].shape[1]
 
+    @property
+    def common(self):
+        """What does not depend on the samples, by name."""
+        names = ("public", "n_public", "intercept", "pooled")
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def merged(cls, parts):
         """Loss on the union of disjoint samples, such as all folds but one."""
@@ -121,8 +149,7 @@ class Loss:
             y=tuple(np.concatenate(rows) for rows in zip(*(p.y for p in parts), strict=True)),
             average=parts[0].average,
             idle=np.all([p.idle for p in parts], axis=0),
-            public=parts[0].public,
-            n_public=parts[0].n_public,
+            **parts[0].common,
             **cls._merged_statistics(parts),
         )
 
@@ -142,11 +169,19 @@ class Loss:
 
     def projected(self, U):
         """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k); U'U = I."""
-        return replace(self, X=tuple(X @ U for X in self.X))
+        return replace(self, X=tuple(X @ U for X in self.X), intercept=False)
 
     def variance(self):
-        """Variance of each task's targets, shape (m,); 0 where there are none or all are equal."""
-        return np.array([y.var() if len(y) and y.min() < y.max() else 0.0 for y in self.y])
+        """Variance of each task's targets, shape (m,), as `variance_of` has it."""
+        return np.array([variance_of(y) for y in self.y])
+
+    def error_weights(self):
+        """What the squared error of each task counts for in the error over all tasks, shape (m,):
+        1/(n_i var(y_i)), 0 where the targets are all equal; with `pooled` the same for all."""
+        if self.pooled:
+            return np.full(len(self.n), len(self.n) / max(self.n.sum(), 1))
+        variance = self.variance()
+        return (variance > 0) / (np.maximum(self.n, 1) * np.where(variance > 0, variance, 1))
 
     def lipschitz(self):
         """Largest Lipschitz constant of a task's gradient, or its public bound."""
@@ -215,8 +250,8 @@ class SquaredLoss(Loss):
         return {key: getattr(self, key)[tasks] for key in ("gram", "xty", "yty")}
 
     def projected(self, U):
-        X = tuple(X @ U for X in self.X)
-        return replace(self, X=X, gram=U.T @ self.gram @ U, xty=self.xty @ U)
+        X, gram = tuple(X @ U for X in self.X), U.T @ self.gram @ U
+        return replace(self, X=X, gram=gram, xty=self.xty @ U, intercept=False)
 
     def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""
@@ -336,7 +371,15 @@ def datafit_for(data, average=None, public=False):
             "a public step needs a public bound on rows: unit rows or clipped ones",
         )
         X = tuple(bounded(rows, limit) for rows in X)
-    return DATAFITS[data.kind](X, data.y, average, public=limit, n_public=data.n_public)
+    return DATAFITS[data.kind](
+        X,
+        data.y,
+        average,
+        public=limit,
+        n_public=data.n_public,
+        intercept=data.intercept,
+        pooled=data.pooled,
+    )
 
 
 def squared_loss(datafit, average):
@@ -348,6 +391,5 @@ def squared_loss(datafit, average):
         datafit.y,
         average,
         idle=datafit.idle,
-        public=datafit.public,
-        n_public=datafit.n_public,
+        **datafit.common,
     )

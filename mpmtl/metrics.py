@@ -6,7 +6,7 @@ from functools import singledispatch
 import numpy as np
 from scipy.stats import rankdata
 
-from mpmtl.datafits import LogisticLoss, SquaredLoss, usable
+from mpmtl.datafits import LogisticLoss, SquaredLoss, usable, variance_of
 from mpmtl.errors import require
 
 
@@ -44,6 +44,8 @@ class Metric:
 METRICS = {
     "nmse": Metric("nMSE"),
     "nmse_pooled": Metric("nMSE", "all tasks' test samples"),
+    "nmse_own_mean": Metric("nMSE", "all tasks' test samples (1: each task's own mean)"),
+    "nmse_median": Metric("median nMSE"),
     "aauc": Metric("average AUC", higher_is_better=True),
 }
 
@@ -72,12 +74,46 @@ def auc(scores, y):
 
 def nmse_per_task(data, W):
     """MSE_i / var(y_i) of models W, shape (m, d); nan for tasks of fewer than 2 samples or whose
-    targets are all equal."""
+    targets are all equal (`datafits.variance_of`)."""
     values = np.full(data.n_tasks, np.nan)
     for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
-        if len(y) >= 2 and y.min() < y.max():
-            values[i] = ((X @ W[i] - y) ** 2).mean() / y.var()
+        if (variance := _variance(data, y)) > 0:
+            values[i] = ((X @ W[i] - y) ** 2).mean() / variance
     return values
+
+
+def _variance(data, y):
+    """Variance of targets, where rounding is that of the targets in their own units."""
+    return variance_of(y, np.abs(y).max(initial=0.0) + abs(data.units[0]) / data.units[1])
+
+
+def nmse_own_mean(data, W, means):
+    r"""Squared error over all tasks, relative to that of each task's own training mean.
+
+    .. math:: \sum_{ij} (y_{ij} - x_{ij}'w_i)^2 / \sum_{ij} (y_{ij} - \bar y_i)^2
+
+    Parameters
+    ----------
+    data : MultiTaskData
+        Test samples.
+    W : ndarray, shape (m, d)
+    means : ndarray, shape (m,)
+        Mean of each task's training targets.
+
+    Returns
+    -------
+    pooled, median : float
+        The error, and the median over tasks of the same for a task alone; nan where not defined.
+    """
+    errors, own = np.zeros((2, data.n_tasks))
+    for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
+        errors[i] = ((X @ W[i] - y) ** 2).sum()
+        if _variance(data, np.append(y, means[i])) > 0:
+            own[i] = ((y - means[i]) ** 2).sum()
+    known = own > 0
+    if not known.any():
+        return np.nan, np.nan
+    return float(errors.sum() / own.sum()), float(np.median(errors[known] / own[known]))
 
 
 def nmse_pooled(data, W):
@@ -95,16 +131,24 @@ def auc_per_task(data, W):
 PER_TASK = {"regression": ("nmse", nmse_per_task), "binary": ("aauc", auc_per_task)}
 
 
-def evaluate(data, W):
+def evaluate(data, W, means=None):
     """Test metrics of models W, shape (m, d); the test tasks are the first of the m.
 
     A task whose samples are not usable (`datafits.usable`) counts as one without samples.
 
+    Parameters
+    ----------
+    data : MultiTaskData
+    W : ndarray, shape (m, d)
+    means : ndarray, shape (m,), optional
+        Mean of each task's training targets; needed if ``data.pooled``.
+
     Returns
     -------
     dict
-        ``nmse`` and ``nmse_pooled``, or ``aauc``: means over tasks; and ``tasks_left_out``, the
-        number of tasks on which the metric is not defined.
+        The main metric first: ``nmse_own_mean`` with ``nmse_median`` if ``data.pooled``; ``nmse``
+        and ``nmse_pooled``, or ``aauc``: means over tasks; and ``tasks_left_out``, the number of
+        tasks on which the main metric is not defined.
     """
     name, per_task = PER_TASK[data.kind]
     W = W[: data.n_tasks]
@@ -115,18 +159,32 @@ def evaluate(data, W):
     data = replace(data, X=X, y=y)
     values = per_task(data, W)
     defined = np.isfinite(values)
-    require(defined.any(), f"{name} is not defined on any task: every test part is constant")
-    result = {name: float(values[defined].mean()), "tasks_left_out": int((~defined).sum())}
-    if data.kind == "regression":
-        result["nmse_pooled"] = nmse_pooled(data, W)
-    return result
+    result = {}
+    if data.pooled:
+        result = dict(
+            zip(
+                ("nmse_own_mean", "nmse_median"),
+                nmse_own_mean(data, W, means[: data.n_tasks]),
+                strict=True,
+            )
+        )
+    known = defined.any() or np.isfinite(result.get("nmse_own_mean", np.nan))
+    require(known, f"{name} is not defined on any task: every test part is constant")
+    if defined.any():
+        result[name] = float(values[defined].mean())
+        if data.kind == "regression":
+            result["nmse_pooled"] = nmse_pooled(data, W)
+    out = data.n_samples == 0 if data.pooled else ~defined
+    return result | {"tasks_left_out": int(out.sum())}
 
 
 @singledispatch
 def heldout_error(part, W, variance):
     """Error of a batch of models on held-out samples, shape (B, m); nan where not defined.
 
-    Squared loss: MSE_i / variance_i, from the held-out Gram matrices. Logistic loss: 1 - AUC.
+    Squared loss: MSE_i / variance_i, from the held-out Gram matrices; with ``part.pooled`` squared
+    errors that all tasks' are relative to, so that their mean is the pooled error. Logistic loss:
+    1 - AUC.
 
     Parameters
     ----------
@@ -141,8 +199,11 @@ def heldout_error(part, W, variance):
 
 @heldout_error.register
 def _(part: SquaredLoss, W, variance):
+    n = np.maximum(part.n, 1)
+    if part.pooled:
+        variance, n = np.full(len(n), variance.mean() or 1.0), n.mean()
     scale = np.where((variance > 0) & ~part.idle, variance, np.nan)
-    return part.squared_error(W) / (np.maximum(part.n, 1) * scale)
+    return part.squared_error(W) / (n * scale)
 
 
 @heldout_error.register

@@ -268,7 +268,7 @@ def subjects_for(budget, method, data, settings):
 def inputs_from(data, method):
     """The other tasks: all but the last one of `data`, with their ridge models."""
     whole = datafit_for(data, method.loss_average)
-    datafit = type(whole)(whole.X[:-1], whole.y[:-1], whole.average)
+    datafit = type(whole)(whole.X[:-1], whole.y[:-1], whole.average, **whole.common)
     return Inputs(datafit, ridge_path(datafit, [0.1 * datafit.lipschitz()])[0])
 
 

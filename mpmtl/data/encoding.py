@@ -1,11 +1,14 @@
 """From the text of a table's columns to the rows of X, each value by itself."""
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from mpmtl.data.reading import Format, numbers, parsed
 from mpmtl.privacy.clipping import bounded, directions
+
+WIDE = 3.0  # longest row, in units of that of a row whose features are all one sd away
 
 
 @dataclass(frozen=True)
@@ -71,43 +74,44 @@ class Encoder:
     Attributes
     ----------
     columns : tuple of Column
-    bias : bool
-        A last feature that is always 1.
-    rows : {"unit", "clip", "none"}
-        Rows of length 1, rows of length at most `norm`, or rows as they are.
-    norm : float
+    rows : {"clip", "unit", "none"}
+        Rows of length at most `norm`, of length 1, or as they are.
+    norm : float or None
+        None: `WIDE` sqrt(d) for d features, which leaves most rows alone.
     """
 
     columns: tuple
-    bias: bool = True
-    rows: str = "unit"
-    norm: float = 1.0
+    rows: str = "clip"
+    norm: float | None = None
 
     @property
     def features(self):
         """Names of all features, in the order of the columns of X."""
-        names = [name for column in self.columns for name in column.features]
-        return names + (["(bias)"] if self.bias else [])
+        return [name for column in self.columns for name in column.features]
+
+    @property
+    def limit(self):
+        """Longest row for ``rows="clip"``."""
+        return WIDE * math.sqrt(len(self.features)) if self.norm is None else self.norm
 
     @property
     def row_norm(self):
         """Public bound on the norm of every row; None without one."""
-        return {"unit": 1.0, "clip": self.norm}.get(self.rows)
+        return {"unit": 1.0, "clip": self.limit}.get(self.rows)
 
     def encode(self, frame, form=None, strict=True):
         """Features before gaps are filled, shape (n, d)."""
         form = form or Format()
-        parts = [column.encode(frame[column.name], form, strict) for column in self.columns]
-        if self.bias:
-            parts.append(np.ones((len(frame), 1)))
-        return np.hstack(parts)
+        return np.hstack(
+            [column.encode(frame[column.name], form, strict) for column in self.columns]
+        )
 
     def finish(self, X, fill):
         """Put the task's own `fill` (shape (d,)) where a value is missing, and scale the rows."""
         X = np.where(np.isnan(X), fill, X)
         if self.rows == "unit":
             return directions(X)
-        return bounded(X, self.norm) if self.rows == "clip" else X
+        return bounded(X, self.limit) if self.rows == "clip" else X
 
     def as_dict(self):
         """Everything as JSON can hold it."""

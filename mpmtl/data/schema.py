@@ -180,7 +180,7 @@ def _target(values, form):
         return ["kind: binary", f"{positive}; the other one is {_word(classes[0])}"]
     if len(classes) == 0 or not is_numeric(values, form):
         raise InputError(f"target = {values.name}: neither numbers nor two classes")
-    return ["kind: regression", f"# target_range: {_range(parsed(values, form)[0])}"]
+    return ["kind: regression", f"target_range: {_range(parsed(values, form)[0])}"]
 
 
 def _range(out):

@@ -31,11 +31,13 @@ class Table(RealData):
 
     Every value is read by itself, as declared: names of tasks, levels and classes are the text that
     stands in the file, numbers are numbers. A gap in a numeric column gets the mean of the task's
-    own training rows. Targets are numbers around the mean of the task's own training targets
-    (`center`), an intercept that is not penalised and costs no budget. What is not declared
-    (ranges, levels, indicators, kind) is read off the rows of all tasks: caveat `pooled-schema`.
+    own training rows. Every task has an intercept, the weight of a last feature that is 1. Numbers
+    and targets are scaled by their public range, or by the mean and sd over all tasks. What is
+    not declared (ranges, levels, indicators, kind) is read off the rows of all tasks: caveat
+    `pooled-schema`.
 
-    Every task stays, whatever its rows are: one row, one class or none at all.
+    Every task stays, whatever its rows are: one row, one class or none at all. The error is that of
+    all tasks' test rows together (`metrics.nmse_own_mean`), or the average AUC.
 
     Parameters
     ----------
@@ -65,14 +67,12 @@ class Table(RealData):
     positive : optional
         The class that counts as 1.
     target_range : [low, high], optional
-        Public range; targets outside are clipped.
-    center : bool
-        Subtract each task's own mean target (regression).
-    rows : {"unit", "clip"}
-    norm : float
-        Longest row, for ``rows="clip"``.
-    bias : bool
-        Add a feature that is always 1.
+        Public range, mapped to [-1, 1]; targets outside are clipped.
+    rows : {"clip", "unit"}
+    norm : float, optional
+        Longest row, for ``rows="clip"``; default 3 sqrt(d), which leaves most rows alone.
+    intercept : bool
+        Give every task an intercept.
     n_public : [least, most], optional
         Public bounds on the number of training rows of a task.
     strict : bool
@@ -99,10 +99,9 @@ class Table(RealData):
     kind: str = "auto"
     positive: object = None
     target_range: list | None = None
-    center: bool = True
-    rows: str = "unit"
-    norm: float = 1.0
-    bias: bool = True
+    rows: str = "clip"
+    norm: float | None = None
+    intercept: bool = True
     n_public: list | None = None
     strict: bool = True
     separator: str | None = None
@@ -167,7 +166,8 @@ class Table(RealData):
             f"kind = {self.kind}: use auto, regression or binary",
         )
         require(self.rows in ("unit", "clip"), f"rows = {self.rows}: use unit or clip")
-        require(0 < self.norm < np.inf, f"norm = {self.norm} must be finite and above 0")
+        ok = self.norm is None or 0 < self.norm < np.inf
+        require(ok, f"norm = {self.norm} must be finite and above 0")
         named = {f"ranges.{k}": v for k, v in self.ranges.items()}
         if self.target_range is not None:
             named["target_range"] = self.target_range
@@ -222,7 +222,7 @@ class Table(RealData):
         require(len(frame) > 0, f"{self.path}: no row is left: {'; '.join(notes)}")
         if len(frame) < len(table):
             notes.insert(0, f"{len(frame)} of {len(table)} rows are used")
-        encoder = Encoder(self._columns(frame, notes, pooled), self.bias, self.rows, self.norm)
+        encoder = Encoder(self._columns(frame, notes, pooled), self.rows, self.norm)
         X, rows = encoder.encode(frame, self.format, self.strict), frame.groupby(self.task).indices
         tasks = self.tasks or sorted(set(table[self.task]) - {""})
         rows = [rows.get(task, np.zeros(0, dtype=int)) for task in tasks]
@@ -232,7 +232,7 @@ class Table(RealData):
             kind=kind,
             task_names=tuple(tasks),
             feature_names=tuple(encoder.features),
-            bias="(bias)" if self.bias else None,
+            pooled=kind == "regression",
             n_public=None if self.n_public is None else tuple(map(int, self.n_public)),
         )
         require(
@@ -286,7 +286,9 @@ class Table(RealData):
         if bad.any():
             require(not self.strict, self._line(values, bad))
             notes.append(f"{bad.sum()} rows left out: their {self.target} is no number")
-        if self.target_range is not None:
+        if self.target_range is None:
+            pooled.append(f"mean and sd of {self.target} (target_range)")
+        else:
             y, before = np.clip(y, *self.target_range), y
             outside, known = int((y < before).sum() + (y > before).sum()), int((~bad).sum())
             self._fits("target_range", self.target_range, outside, before[~bad])
@@ -338,7 +340,7 @@ class Table(RealData):
         require(len(names) > 0, "no feature is left: features and drop leave none")
         gone = [c for c in frame.columns if c not in (self.task, self.target, *names)]
         columns = tuple(self._column(name, frame[name], pooled) for name in names)
-        notes[:0] = _feature_notes(columns, self.bias)
+        notes[:0] = _feature_notes(columns, self.intercept)
         notes += [f"columns left out: {some(gone)}"] * (len(gone) > 0)
         notes += self._fit_notes(columns, frame)
         return columns
@@ -471,31 +473,42 @@ class Table(RealData):
                 f"n_public = {list(train.n_public)}: tasks have {sizes.min()} to {sizes.max()} "
                 "training rows",
             )
-        recipes = tuple(
-            recipe | _own(X, y, self.center and train.kind == "regression")
-            for X, y in zip(train.X, train.y, strict=True)
-        )
+        recipes = tuple(recipe | {"fill": _fill(X)} for X in train.X)
+        offset, scale = units = self._units(train)
 
         def finished(part):
-            return replace(
+            data = replace(
                 part,
                 X=tuple(encoder.finish(X, r["fill"]) for X, r in zip(part.X, recipes, strict=True)),
-                y=tuple(y - r["offset"] for y, r in zip(part.y, recipes, strict=True)),
+                y=tuple((y - offset) / scale for y in part.y),
                 recipes=recipes,
                 row_norm=encoder.row_norm,
+                units=units,
             )
+            return data.with_intercept() if self.intercept else data
 
         return finished(train), finished(test)
 
+    def _units(self, train):
+        """Offset and scale of the target: of its public range, or of all training targets."""
+        if train.kind == "binary":
+            return 0.0, 1.0
+        if self.target_range is not None:
+            low, high = self.target_range
+            return (low + high) / 2, (high - low) / 2
+        y = np.concatenate(train.y)
+        size = float(np.abs(y).max(initial=0.0)) or 1.0
+        offset, scale = size * float((y / size).mean()), size * float((y / size).std())
+        known = np.isfinite([offset, scale]).all()
+        return (offset, scale or 1.0) if known else (0.0, 1.0)
 
-def _own(X, y, center):
-    """What a task's recipe takes from its own training rows: means for gaps, and of the target."""
+
+def _fill(X):
+    """What a task puts into gaps: the means of its own training rows."""
     known = ~np.isnan(X)
     with np.errstate(over="ignore", invalid="ignore"):
         fill = np.where(known, X, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-        offset = float(y.mean()) if center and len(y) else 0.0
-    fill = np.where(np.isfinite(fill), fill, 0.0)
-    return {"fill": fill.tolist(), "offset": offset if np.isfinite(offset) else 0.0}
+    return np.where(np.isfinite(fill), fill, 0.0).tolist()
 
 
 def _task_notes(data, name):
@@ -514,14 +527,14 @@ def _task_notes(data, name):
     return notes
 
 
-def _feature_notes(columns, bias):
+def _feature_notes(columns, intercept):
     """Features by kind."""
     numeric = [column.name for column in columns if column.levels is None]
     words = [f"{c.name}: {len(c.levels)}" for c in columns if c.levels is not None]
-    count = sum(len(column.features) for column in columns) + bias
+    count = sum(len(column.features) for column in columns)
     parts = [f"{len(numeric)} numbers ({some(numeric)})"] * (len(numeric) > 0)
     parts += [f"{len(words)} with levels ({some(words)})"] * (len(words) > 0)
-    return [f"columns: {', '.join(parts)}; {count} features" + " with the bias" * bias]
+    return [f"columns: {', '.join(parts)}; {count} features" + " and an intercept" * intercept]
 
 
 def _is_range(pair):

@@ -1,6 +1,7 @@
 """Multi-task data with ragged tasks, its checks, splits and folds."""
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +30,12 @@ class MultiTaskData:
         enforce it.
     n_public : (int, int), optional
         Least and largest number of samples of a task, which are public; taken as given.
+    intercept : bool
+        The last feature is 1 in every sample, see `with_intercept`.
+    pooled : bool
+        The error is that of all tasks' samples together, instead of a mean over tasks.
+    units : (float, float)
+        Offset and scale: a target in its own units is offset + scale * y.
     """
 
     X: tuple
@@ -40,6 +47,9 @@ class MultiTaskData:
     recipes: tuple | None = None
     row_norm: float | None = None
     n_public: tuple | None = None
+    intercept: bool = False
+    pooled: bool = False
+    units: tuple = (0.0, 1.0)
 
     def __post_init__(self):
         require(
@@ -155,12 +165,25 @@ class MultiTaskData:
 
     def unit_rows(self):
         """Every sample scaled to unit length; zero rows stay, and what is not finite is zero."""
-        return replace(self, X=tuple(directions(X) for X in self.X), row_norm=1.0)
+        X = tuple(directions(X) for X in self.X)
+        return replace(self, X=X, row_norm=1.0, intercept=False)
 
     def with_row_norm(self, limit):
         """Samples longer than `limit` scaled to that length; what is not finite is zero."""
-        data = replace(self, row_norm=float(limit))
+        data = replace(self, row_norm=float(limit), intercept=False)
         return replace(data, X=tuple(bounded(X, data.row_norm) for X in self.X))
+
+    def with_intercept(self):
+        """The same with a last feature that is 1 in every sample: every task has an intercept."""
+        norm = self.row_norm
+        return replace(
+            self,
+            X=tuple(np.column_stack([X, np.ones(len(X))]) for X in self.X),
+            feature_names=(*self.feature_names, "(intercept)"),
+            row_norm=None if norm is None else math.hypot(norm, 1),
+            bias="(intercept)",
+            intercept=True,
+        )
 
 
 def _numbers(values, name, strict):
@@ -229,14 +252,13 @@ def assign_folds(data, n_folds, rng, stratified=True):
     Raises
     ------
     InputError
-        If every task has fewer samples than folds.
+        If no task has two samples.
     """
     require(n_folds >= 2, f"n_folds = {n_folds}: cross-validation needs at least 2")
-    most = int(data.n_samples.max())
     require(
-        most >= n_folds,
-        f"n_folds = {n_folds} is more than the {most} training samples of the largest task: "
-        "use fewer",
+        data.n_samples.max() >= 2,
+        "no task has two training samples, which cross-validation needs: tuning=fixed, or a larger "
+        "train_fraction",
     )
     folds = []
     for y, own in zip(data.y, _own_streams(data, rng, stratified), strict=True):

@@ -40,13 +40,18 @@ def task_models(method, data, W):
     list of dict
         Ready for JSON; nothing of another task is in it.
     """
+    offset, scale = data.units
+    slopes, intercepts = W, np.zeros(len(W))
+    if data.intercept:
+        slopes, intercepts = W[:, :-1], W[:, -1]
     return [
         {
             "task": name,
             "method": method,
             "kind": data.kind,
-            "features": list(data.feature_names),
-            "coef": W[i].tolist(),
+            "features": list(data.feature_names[: slopes.shape[1]]),
+            "coef": (scale * slopes[i]).tolist(),
+            "intercept": offset + scale * float(intercepts[i]),
             "recipe": data.recipes[i] if data.recipes else None,
         }
         for i, name in enumerate(data.task_names)
@@ -59,32 +64,33 @@ def read_model(path):
     Returns
     -------
     dict
-        With "coef" and "fill" as arrays, "offset", "encoder", an `Encoder`, "format", a `Format`,
-        "target" and "positive"; a model of a built-in data set takes its features from columns of
-        their names, prepared as they are.
+        With "coef" and "fill" as arrays, "encoder", an `Encoder`, "format", a `Format`, "target",
+        "positive"; a model of a built-in data set takes its features from columns of their names,
+        prepared as they are.
     """
     try:
         model = json.loads(path.read_text(encoding="utf-8"))
         names, recipe = [str(name) for name in model["features"]], model["recipe"]
-        coef = np.array(model["coef"], dtype=float)
+        coef, intercept = np.array(model["coef"], dtype=float), float(model["intercept"])
         if recipe is None:
-            encoder, form = Encoder(tuple(map(Column, names)), bias=False, rows="none"), Format()
-            fill, offset, target, positive = coef * 0, 0.0, "the target", "1"
+            encoder, form = Encoder(tuple(map(Column, names)), rows="none"), Format()
+            fill, target, positive = coef * 0, "the target", "1"
         else:
             encoder, form = Encoder.from_dict(recipe["encoder"]), Format(**recipe["format"])
-            fill, offset = np.array(recipe["fill"], dtype=float), float(recipe["offset"])
+            fill = np.array(recipe["fill"], dtype=float)
             target, positive = recipe["target"], recipe["positive"]
         ok = coef.shape == fill.shape == (len(names),) and encoder.features == names
         ok = (
             ok
-            and np.isfinite([*coef, *fill, offset]).all()
+            and np.isfinite([*coef, *fill, intercept]).all()
             and model["kind"] in ("regression", "binary")
         )
         ok = ok and isinstance(model["task"], str)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         ok = False
     require(ok, f"{path} is not a model that mpmtl saved, or of another version, or it is damaged")
-    prepared = {"coef": coef, "encoder": encoder, "fill": fill, "offset": offset, "format": form}
+    prepared = {"coef": coef, "intercept": intercept}
+    prepared |= {"encoder": encoder, "fill": fill, "format": form}
     return model | prepared | {"target": target, "positive": positive}
 
 
@@ -123,7 +129,7 @@ def predict(models, frame, task, form=None):
             for word, count in column.misfits(part[column.name], form).items():
                 misfits[column.name, word] += count
         X = model["encoder"].finish(model["encoder"].encode(part, form), model["fill"])
-        scores = X @ model["coef"] + model["offset"]
+        scores = X @ model["coef"] + model["intercept"]
         values[rows] = expit(scores) if model["kind"] == "binary" else scores
     return values, misfits
 

@@ -75,9 +75,10 @@ def run_replicate(run, replicate, keep=None):
             arrays = arrays | {"released": np.stack(log.released)}
     metrics = {FITTED: train.n_tasks}  # all there is to say without a test part
     if test.n_samples.any():
-        metrics = evaluate(test, W[0])
+        means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+        metrics = evaluate(test, W[0], means)
         main = next(iter(metrics))
-        metrics[f"{main}_stl"] = evaluate(test, problem.start)[main]
+        metrics[f"{main}_stl"] = evaluate(test, problem.start, means)[main]
     return {
         "replicate": replicate,
         "replicates": [

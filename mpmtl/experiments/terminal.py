@@ -12,6 +12,14 @@ from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, mark
 
 WIDTH = 96
 FITTED = "tasks_fitted"  # instead of a test metric, where all rows train
+STL_WORDS = (
+    "ridge on each task alone, same replicates",
+    "ridge on each task alone or its own mean, same replicates",
+)
+OTHER_WORDS = {
+    "nmse_pooled": "nmse_pooled",
+    "nmse_median": "median over tasks (nmse_median)",
+}
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
 
 
@@ -119,9 +127,12 @@ def _score_lines(run, records):
     if metric == FITTED:
         return [("fitted", f"{_values(records, metric)[0]:.0f} tasks on all rows, no test part")]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
+    own_mean = metric == "nmse_own_mean"
+    what = "all test rows, 1 is each task's own mean; " * own_mean
+    over = f"{what}mean +- sd over {_count(len(records), 'replicate')}"
     lines = [
-        (metric, f"{_plus_minus(values)}  mean +- sd over {_count(len(records), 'replicate')}"),
-        ("stl", f"{_plus_minus(stl)}  ridge on each task alone, same replicates"),
+        ("nmse" if own_mean else metric, f"{_plus_minus(values)}  {over}"),
+        ("stl", f"{_plus_minus(stl)}  {STL_WORDS[own_mean]}"),
     ]
     if run.method.name != "stl":
         better = METRICS[metric].better(values, stl)
@@ -132,9 +143,10 @@ def _score_lines(run, records):
                 f"{int(better.sum())} of {len(records)}",
             )
         )
-    pooled = _values(records, f"{metric}_pooled")
-    if len(pooled):
-        lines.append(("pooled", f"{_plus_minus(pooled)}  {metric}_pooled"))
+    for name, other in (("pooled", f"{metric}_pooled"), ("median", "nmse_median")):
+        others = _values(records, other)
+        if len(others):
+            lines.append((name, f"{_plus_minus(others)}  {OTHER_WORDS[other]}"))
     left_out = _values(records, "tasks_left_out")
     if left_out.any():
         lines.append(

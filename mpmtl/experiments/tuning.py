@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from mpmtl.data.tasks import assign_folds
-from mpmtl.datafits import LogisticLoss, datafit_for
-from mpmtl.errors import InputError, require
+from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
+from mpmtl.errors import require
 from mpmtl.methods import Scales
 from mpmtl.methods.base import one_of
 from mpmtl.metrics import heldout_error
@@ -48,7 +48,8 @@ class Tuning:
         Folds of the cross-validation, which is left out where there is one candidate only.
     ridge : tuple of float
         l2 penalties of the separate tasks that start every fit and stand beside it in every card,
-        in units of the Lipschitz constant L.
+        in units of the Lipschitz constant L. Where the best one is at an end the grid goes on until
+        it is not; with an intercept each task's own mean is a candidate too.
     stratified : bool
         Folds of a binary task have both classes where that is possible.
     search : {"grid", "halving"}
@@ -133,10 +134,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     parts = []
     if len(lams) > 1 or method.n_candidates() > 1:
         rng = stream(seed, "folds", replicate)
-        try:
-            labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
-        except InputError as error:  # as the command knows it
-            raise InputError(str(error).replace("n_folds", "tuning.folds", 1)) from error
+        labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
         parts = [
             datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average, public)
             for k in range(tuning.folds)
@@ -146,9 +144,9 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     if slow:
         settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
         settings += (seed, replicate)
-        start, fold_starts = keep((train.digest(), *settings), compute)
+        start, fold_starts, tried = keep((train.digest(), *settings), compute)
     else:
-        start, fold_starts = compute()
+        start, fold_starts, tried = compute()
     zero = np.zeros((1, *datafit.shape))
     scales = Scales(
         lipschitz=lipschitz or 1.0,
@@ -156,6 +154,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
         samples=_samples(datafit, public),
         public=public,
+        wider=tuple(np.setdiff1d(tried, lams).tolist()),
     )
     return Problem(datafit, parts, variance, list(fold_starts), start, scales)
 
@@ -168,15 +167,37 @@ def _samples(datafit, public):
 
 
 def _separate_tasks(datafit, parts, variance, lams):
-    """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d)."""
-    paths, errors, best = [], [], 0
-    for k, part in enumerate(parts):
-        paths.append(ridge_path(_merged_without(parts, k), lams))
-        errors.append(heldout_error(part, paths[-1], variance))
-    if errors:
-        best = int(np.argmin(_mean_error(errors)))
-    start = ridge_path(datafit, lams[best : best + 1])[0]
-    return start, np.array([path[best] for path in paths])
+    """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d); and the
+    penalties tried, (B,)."""
+    if len(lams) == 1 or not parts:
+        paths = [ridge_path(_merged_without(parts, k), lams[:1])[0] for k in range(len(parts))]
+        return ridge_path(datafit, lams[:1])[0], np.array(paths), lams
+    rests = [_merged_without(parts, k) for k in range(len(parts))]
+    tried, paths, errors = np.zeros(0), [], np.zeros(0)
+    if datafit.intercept and isinstance(datafit, SquaredLoss):
+        lams = np.append(lams, np.inf)  # each task's own mean
+    limits = lams.min() * WIDEN_TO[0], lams[np.isfinite(lams)].max() * WIDEN_TO[1]
+    while len(lams):
+        of_folds = [ridge_path(rest, lams) for rest in rests]
+        new = [heldout_error(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
+        tried, errors = np.append(tried, lams), np.append(errors, _mean_error(new))
+        paths += list(np.swapaxes(of_folds, 0, 1))
+        best = int(np.argmin(errors))
+        lams = _beyond(tried, tried[best], limits)
+    order = np.argsort(tried, kind="stable")
+    return ridge_path(datafit, tried[[best]])[0], paths[best], tried[order]
+
+
+def _beyond(tried, best, limits):
+    """The next penalties where the best one is at an end of those tried, by the factor there."""
+    known = np.unique(tried[(tried > 0) & np.isfinite(tried)])
+    if len(known) < 2 or best not in (known[0], known[-1]):
+        return np.zeros(0)
+    if best == known[0]:
+        further = best * (known[0] / known[1]) ** np.array([1.0, 2.0])
+        return further[further >= limits[0]]
+    further = best * (known[-1] / known[-2]) ** np.array([1.0, 2.0])
+    return further[further <= limits[1]]
 
 
 def _mean_error(errors):
@@ -192,6 +213,7 @@ def _mean_error(errors):
     return np.where(np.isnan(means), np.inf, means)  # a candidate that diverged is never chosen
 
 
+WIDEN_TO = (1e-6, 1e6)  # of the ends of the grid of ridge penalties
 KEPT = 8  # one of so many candidates goes on to the next fold of a race
 
 
@@ -240,7 +262,8 @@ def edges(limits, chosen, candidates):
         if isinstance(value, bool | str) or value is None:
             continue
         values = {r[key] for r in alike if r[key] is not None}
-        extreme = value in (min(values), max(values)) and value != limits.get(key)
+        at_end = value in (min(values), max(values)) and np.isfinite(value)
+        extreme = at_end and value != limits.get(key)
         if len(values) > 2 and extreme:
             at_edge.append(key)
     return at_edge

@@ -11,7 +11,7 @@ from mpmtl.methods.group_privacy import group_claim, instance_budget, public_siz
 from mpmtl.privacy.mechanisms import Laplace, OutputPerturbation
 from mpmtl.privacy.releases import vector_sum
 from mpmtl.privacy.statements import NO_PROTECTION, RELATION_OF_KNOWN_SIZE
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import ridge_solver
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Average(Method):
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         m, d = datafit.shape
         lams = np.array([c.lam for c in candidates])
-        models = ridge_path(replace(datafit, average=True), lams)
+        models = ridge_solver(replace(datafit, average=True))(lams)  # strongly convex in all of w
         if not self.private or budget.free:
             mean = models.mean(axis=1)
         elif isinstance(datafit, LogisticLoss):

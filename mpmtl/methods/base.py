@@ -261,6 +261,8 @@ class Scales:
         Mean number of samples of a task if the loss is summed over them, 1 if it is averaged.
     public : bool
         L is a public bound, all else is 1: values are absolute.
+    wider : tuple of float
+        Ridge penalties, absolute, by which the grid of separate tasks was widened.
     """
 
     lipschitz: float
@@ -268,6 +270,7 @@ class Scales:
     median_norm: float
     samples: float = 1.0
     public: bool = False
+    wider: tuple = ()
 
     @property
     def averaged_lipschitz(self):

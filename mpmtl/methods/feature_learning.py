@@ -16,7 +16,9 @@ from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
+WIDEST = (1e-8, 1e6)  # how far it goes on where the best gamma of separate tasks is at an end
 AROUND = np.array([0.5, 1.0, 2.0])  # the same for the logistic loss, in units of the ridge of W0
+FAR = np.array([0.1, 0.5, 2.0, 8.0, 32.0, 128.0])  # the same with an intercept
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
 TEMPER = 16  # a Gaussian likelihood would have 2
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
@@ -37,7 +39,8 @@ class FeatureLearning(Method):
 
     exactly (`solvers.gaussian_prior`; logistic loss: one Newton step from its last model).
     With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
-    and priors with a mean leave that direction free. With several, models are shown less shrunk
+    and priors with a mean leave that direction free. If tasks have an intercept, each prior stands
+    twice: as it is, and with the intercept left free. With several, models are shown less shrunk
     than they are used; from the second round on v_i is taken about the mean m that is known by
     then and clipped to r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are
     pooled with the inverses of their variances.
@@ -137,13 +140,16 @@ class FeatureLearning(Method):
     def models(self, datafit, W0, budget, rng, log=None):
         """Models of all tasks, shape (m, d)."""
         m, d = datafit.shape
-        ridge = None
+        grid, ridge, separate = GAMMA, None, separate_priors(datafit)
         if self.tuning == "shared":
             rows = rows_at(datafit, W0)
             if isinstance(datafit, LogisticLoss):
-                ridge = ridge_of(rows, W0)
-            alone = separate_path(rows, ridge).shared_scale()
-            W, shown = by_left_out([alone], datafit.n.sum())
+                grid = FAR if datafit.intercept else AROUND
+                ridge = ridge_of(rows, W0, datafit.intercept)
+                alone = left_out(rows, separate, gamma_grid(rows, grid, ridge))
+            else:
+                grid, alone = widened(rows, separate, grid)
+            W, shown = by_left_out(alone, datafit.n.sum())
         else:
             rows, W, shown = own_models(datafit)
         budgets = [] if self.separate else self.budgets(budget, m, d)
@@ -157,12 +163,14 @@ class FeatureLearning(Method):
                 rows = rows_at(datafit, W)
             K = np.sqrt(moments.K2)
             moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
-            gamma, candidates = gamma_grid(rows, ridge), moments.priors(own=once)
+            gamma = gamma_grid(rows, grid, ridge)
+            learned = with_free_intercept(moments.priors(own=once), datafit)
+            candidates = [*separate, *learned]
             if self.tuning == "shared":
                 if t > 1 and isinstance(datafit, LogisticLoss):  # expanded anew
-                    alone = separate_path(rows, ridge).shared_scale()
-                tried = [PriorPath(rows, prior, gamma).shared_scale() for prior in candidates[1:]]
-                W, shown = by_left_out([alone, *tried], datafit.n.sum())
+                    alone = left_out(rows, separate, gamma)
+                tried = left_out(rows, learned, gamma)
+                W, shown = by_left_out([*alone, *tried], datafit.n.sum())
                 continue
             paths = [PriorPath(rows, prior, gamma) for prior in candidates]
             log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
@@ -198,27 +206,55 @@ class FeatureLearning(Method):
         return "claimed" if self.tuning == "shared" else mechanism.status
 
 
-def gamma_grid(rows, ridge=None):
-    """Gamma to choose from, shape (g, m).
+def gamma_grid(rows, grid=GAMMA, ridge=None):
+    """Gamma to choose from, shape (g, m): a grid in units of a task's mean squared row norm.
 
     With `ridge` it is near the penalty that cross-validation chose for separate tasks: that choice
     is by the AUC, while the leave-one-out logistic loss would take too small a gamma.
     """
-    return GAMMA[:, None] * rows.unit if ridge is None else AROUND[:, None] * ridge
+    return grid[:, None] * (rows.unit if ridge is None else ridge)
 
 
-def ridge_of(rows, W):
-    """Penalty for which W is the ridge solution, w'(X'y - X'X w)/||w||^2; shape (m,)."""
+def ridge_of(rows, W, intercept=False):
+    """Penalty for which W is the ridge solution, w'(X'y - X'X w)/||w||^2; shape (m,). Of the slopes
+    alone where the last weight is an intercept."""
     slope = rows.xty - np.einsum("mde,me->md", rows.gram, W)
+    if intercept:
+        slope, W = slope[:, :-1], W[:, :-1]
     size = (W**2).sum(axis=1)
     ridge = (slope * W).sum(axis=1) / np.where(size > 0, size, 1)
     return np.where(ridge > 0, ridge, rows.unit)
 
 
-def separate_path(rows, ridge=None):
-    """Ridge models of every task on its own."""
-    C = np.eye(rows.gram.shape[1])
-    return PriorPath(rows, Prior("separate", C), gamma_grid(rows, ridge))
+def with_free_intercept(candidates, datafit):
+    """The priors, and each once more with the intercept left free, if tasks have one."""
+    free = [replace(prior, free=True) for prior in candidates] if datafit.intercept else []
+    return [*candidates, *free]
+
+
+def separate_priors(datafit):
+    """The priors of tasks on their own: ridge, with the intercept penalised and not."""
+    return with_free_intercept([Prior("separate", np.eye(datafit.shape[1]))], datafit)
+
+
+def left_out(rows, candidates, gamma):
+    """Leave-one-out errors and models of each prior (`PriorPath.shared_scale`)."""
+    return [PriorPath(rows, prior, gamma).shared_scale() for prior in candidates]
+
+
+def widened(rows, separate, grid):
+    """The grid, longer at an end while the best gamma of separate tasks is there, and their
+    `left_out`: so a task's own mean and its least squares are among the candidates."""
+    step = grid[1] / grid[0]
+    while True:
+        alone = left_out(rows, separate, gamma_grid(rows, grid))
+        best = np.argmin(np.min([errors for errors, _ in alone], axis=0))
+        if best == 0 and grid[0] > WIDEST[0]:
+            grid = np.append(grid[0] / step ** np.array([2, 1]), grid)
+        elif best == len(grid) - 1 and grid[-1] < WIDEST[1]:
+            grid = np.append(grid, grid[-1] * step ** np.array([1, 2]))
+        else:
+            return grid, alone
 
 
 def own_models(datafit):
@@ -226,8 +262,9 @@ def own_models(datafit):
     W = np.zeros(datafit.shape)
     for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
         rows = rows_at(datafit, W)
-        log_evidence, models = separate_path(rows).evidence()
-        W, shown = by_evidence(log_evidence[None], models[None])
+        paths = [PriorPath(rows, p, gamma_grid(rows)) for p in separate_priors(datafit)]
+        log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
+        W, shown = by_evidence(np.stack(log_evidence), np.stack(models))
     return rows, W, shown
 
 

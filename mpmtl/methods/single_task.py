@@ -45,8 +45,9 @@ class SingleTask(Method):
     ----------
     penalty : {"l2", "l1", "best"}
     grid : dict
-        l2: ridge penalties in units of L; l1: penalties in ``lam_unit`` ("max": of the smallest one
-        with W = 0, or "absolute"); n_rounds: of the l1 solver, the largest counts.
+        l2: ridge penalties in units of L, if several, together with `Scales.wider`; l1: penalties
+        in ``lam_unit`` ("max": of the smallest one with W = 0, or "absolute"); n_rounds: of the l1
+        solver, the largest counts.
     loss_average : bool or None
         Average a task's loss over its samples; None: no for squared, yes for logistic.
     """
@@ -74,6 +75,8 @@ class SingleTask(Method):
         candidates = []
         if self.penalty in ("l2", "best"):
             lams = [scales.lipschitz * lam for lam in self.grid["l2"]]
+            if len(lams) > 1:
+                lams = sorted({*lams, *scales.wider})
             candidates += [SingleTaskCandidate("l2", lam) for lam in lams]
         if self.penalty in ("l1", "best"):
             lams = [scales.lam_unit(L1(), self.lam_unit) * lam for lam in self.grid["l1"]]

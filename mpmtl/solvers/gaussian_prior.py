@@ -18,6 +18,7 @@ from mpmtl.datafits import LogisticLoss
 from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
+FREE = 1e3  # variance of an intercept that is left free, in units of that of a feature's weight
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Rows:
         What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
         averaged.
     error_weight : ndarray, shape (m,)
-        1/(n_i var(y_i)), or 1/n_i for the logistic loss; 0 for constant targets.
+        `Loss.error_weights`, or 1/n_i for the logistic loss.
     labels, root : tuple of ndarray, or None
         Logistic loss: labels and square roots of the weights.
     """
@@ -93,10 +94,9 @@ def rows_at(datafit, W):
         yty = np.array([b @ b for b in y])
     unit = np.trace(gram, axis1=1, axis2=2) / (n * datafit.weight)
     unit = np.where(unit > 0, unit, 1)
-    labels, spread = datafit.y, np.ones(len(y))
+    labels, error_weight = datafit.y, 1 / n
     if root is None:
-        labels, spread = None, datafit.variance()
-    error_weight = (spread > 0) / (n * np.where(spread > 0, spread, 1))
+        labels, error_weight = None, datafit.error_weights()
     return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
 
 
@@ -121,6 +121,8 @@ class PriorPath:
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
         C = prior.C
+        if prior.free:
+            C = C + FREE * np.diag(np.arange(len(C)) == len(C) - 1)
         if prior.own:
             x = rows.direction
             C = C + len(C) * x[:, :, None] * x[:, None, :]
@@ -144,8 +146,8 @@ class PriorPath:
         """Models with the mean's scale a shared by all tasks, and their leave-one-out error.
 
         The error on a left-out sample is r_j/(1 - h_jj), linear in a, so the best a of each gamma
-        is known in closed form. The error is the mean over tasks of MSE_i/var(y_i), or of the
-        logistic loss.
+        is known in closed form. The error is the mean over tasks of MSE_i/var(y_i), the squared
+        error over all samples (`Loss.pooled`), or the mean over tasks of the logistic loss.
 
         Returns
         -------

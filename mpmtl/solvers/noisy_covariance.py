@@ -164,12 +164,15 @@ class Prior:
     mean : ndarray, shape (d,), or None
     own : bool
         Whether a task's own direction x_i, its mean sample, is left free (t = d).
+    free : bool
+        Whether the last weight, an intercept, is left free of C.
     """
 
     name: str
     C: np.ndarray
     mean: np.ndarray | None = None
     own: bool = False
+    free: bool = False
 
 
 def priors(S, total, noise, sd, m, own=False, ahead=None):
@@ -194,7 +197,6 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
     """
     d = len(S)
     candidates = [
-        Prior("separate", np.eye(d)),
         Prior("diagonal", diagonal_prior(S, noise, m, 1 / 8)),
         Prior("sparse", diagonal_prior(S, noise, m, 1 / 8, power=3)),
         Prior("spectral", spectral_prior(S, noise, m, 4)),

@@ -1,5 +1,6 @@
 """Separate tasks (STL): exact ridge paths."""
 
+from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
@@ -9,12 +10,16 @@ from scipy.special import expit
 from mpmtl.datafits import LogisticLoss, SquaredLoss
 
 TOL = 1e-13  # of the objective
+BARELY = 1e-5  # penalty of a free logistic intercept, relative to n: it stays finite for one class
 MAX_STEPS = 100
 FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
 
 
 def ridge_path(datafit, lams, center=None):
     r"""argmin_w L_i(w) + (lambda/2) ||w - center||^2 for each task and each lambda.
+
+    Without a center the intercept of a loss that has one (`Loss.intercept`) is not penalised; with
+    lambda = inf the squared loss then gives each task's own mean.
 
     Squared loss: one eigendecomposition of each Gram matrix serves the whole path (lambda = 0
     gives the solution of least norm). Logistic loss: Newton's method, warm started along the path
@@ -31,7 +36,38 @@ def ridge_path(datafit, lams, center=None):
     -------
     ndarray, shape (B, m, d)
     """
+    if center is None and datafit.intercept:
+        return _free_intercept(datafit, np.asarray(lams, dtype=float))
     return ridge_solver(datafit)(lams, center)
+
+
+@singledispatch
+def _free_intercept(datafit, lams):
+    raise TypeError(f"no ridge path for {type(datafit).__name__}")
+
+
+@_free_intercept.register
+def _(datafit: SquaredLoss, lams):
+    r"""Slopes from features and targets about their means; :math:`b = \bar y - \bar x'w`."""
+    means = [X[:, :-1].sum(axis=0) / max(len(X), 1) for X in datafit.X]
+    levels = np.array([y.sum() / max(len(y), 1) for y in datafit.y])
+    centred = replace(
+        datafit,
+        X=tuple(X[:, :-1] - mean for X, mean in zip(datafit.X, means, strict=True)),
+        y=tuple(y - level for y, level in zip(datafit.y, levels, strict=True)),
+        intercept=False,
+        **dict.fromkeys(("gram", "xty", "yty")),
+    )
+    if centred.shape[1] == 0:
+        return np.tile(levels[:, None], (len(lams), 1, 1))
+    W = ridge_solver(centred)(lams)
+    b = levels - np.einsum("bmd,md->bm", W, np.stack(means))
+    return np.concatenate([W, b[..., None]], axis=-1)
+
+
+@_free_intercept.register
+def _(datafit: LogisticLoss, lams):
+    return ridge_solver(datafit)(lams, free=True)
 
 
 @singledispatch
@@ -68,26 +104,29 @@ def _(datafit: SquaredLoss):
 
 @ridge_solver.register
 def _(datafit: LogisticLoss):
-    def solve(lams, center=None, start=None):
+    def solve(lams, center=None, start=None, free=False):
         lams = np.asarray(lams, dtype=float)
         m, d = datafit.shape
         W = np.zeros((len(lams), m, d))
         for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
             w = np.zeros(d)
+            penalty = np.repeat(lams[:, None], d, axis=1)
+            if free:
+                penalty[:, -1] = BARELY * c * len(y)
             for k in np.argsort(-lams, kind="stable"):
                 pull = np.zeros(d) if center is None else center[k]
                 if start is not None:
                     w = start[k, i]
                 elif center is not None:
                     w = pull
-                W[k, i] = w = _newton(X, y, c, lams[k], pull, w)
+                W[k, i] = w = _newton(X, y, c, penalty[k], pull, w)
         return W
 
     return solve
 
 
 def _newton(X, y, c, lam, center, w):
-    """Damped Newton for c sum log(1 + exp(-y x'w)) + lam/2 ||w - center||^2, started at w.
+    """Damped Newton for c sum log(1 + exp(-y x'w)) + sum_j lam_j/2 (w_j - center_j)^2, from w.
 
     A Hessian is used for as long as half the squared Newton decrement, which estimates how far the
     objective is above its minimum, falls by `FAST` a step. The last step is taken from where that
@@ -96,7 +135,7 @@ def _newton(X, y, c, lam, center, w):
 
     def objective(margin, w):
         away = w - center
-        return c * np.logaddexp(0, -margin).sum() + 0.5 * lam * (away @ away)
+        return c * np.logaddexp(0, -margin).sum() + 0.5 * (lam * away) @ away
 
     def newton_step(factor, gradient):
         direction = cho_solve(factor, gradient, check_finite=False)
@@ -115,7 +154,8 @@ def _newton(X, y, c, lam, center, w):
         if fresh:
             root = X * np.sqrt(c * p * (1 - p))[:, None]
             hessian = root.T @ root
-            ridge = max(lam, 1e-12 * max(np.trace(hessian), floor))  # so that it can be factorised
+            least = 1e-12 * max(np.trace(hessian), floor)  # so that it can be factorised
+            ridge = np.maximum(lam, least)
             hessian[np.diag_indices_from(hessian)] += ridge
             factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
             direction, decrement = newton_step(factor, gradient)
