@@ -1,6 +1,6 @@
 """Estimators for use from Python: fit(X, y) on lists with one array for each task."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
@@ -14,29 +14,46 @@ from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import Gaussian, Mechanism
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve, solve_each
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import about_means, ridge_path
 
 DEFAULT_MECHANISM = Gaussian(shift=1.0)
 
 
 class _Learner:
-    """Linear models of m tasks; after `fit`, `coef_` has shape (d, m)."""
+    """Linear models of m tasks; after `fit`, `coef_` has shape (d, m) and `intercept_` (m,)."""
+
+    target_range = None
 
     def _datafit(self, X, y, strict=True, row_norm=None, public=False):
         require(self.lam >= 0 and np.isfinite(self.lam), f"lam = {self.lam} must be at least 0")
         data = MultiTaskData.checked(X, y, self.kind, strict=strict)
         if row_norm is not None:
             data = data.with_row_norm(row_norm)
-        return datafit_for(data, self.loss_average, public)
+        if self.target_range is not None and self.kind == "regression":
+            data = data.with_target_range(*self.target_range)
+        if self.fit_intercept:
+            data = data.with_intercept()
+        self._units = data.units
+        return datafit_for(
+            replace(data, pooled=self.kind == "regression"), self.loss_average, public
+        )
+
+    def _keep(self, W):
+        """Models (m, d), with the intercept last if there is one, in the target's own units."""
+        offset, scale = self._units
+        slopes, levels = (W[:, :-1], W[:, -1]) if self.fit_intercept else (W, np.zeros(len(W)))
+        self.coef_, self.intercept_ = scale * slopes.T, offset + scale * levels
+        return self
 
     def decision_function(self, X):
-        """X_i w_i for each task, a list of arrays of shape (n_i,)."""
+        """X_i w_i + b_i for each task, a list of arrays of shape (n_i,)."""
         require(hasattr(self, "coef_"), "call fit before predict")
         require(
             len(X) == self.coef_.shape[1],
             f"X has {len(X)} tasks and the learner was fitted on {self.coef_.shape[1]}",
         )
-        return [np.asarray(rows, dtype=float) @ w for rows, w in zip(X, self.coef_.T, strict=True)]
+        models = zip(X, self.coef_.T, self.intercept_, strict=True)
+        return [np.asarray(rows, dtype=float) @ w + b for rows, w, b in models]
 
     def predict(self, X):
         """Predicted values, or labels in {-1, 1}, as a list with one array for each task."""
@@ -63,23 +80,27 @@ class SingleTaskLearner(_Learner):
         Squared or logistic loss (labels -1 and 1).
     loss_average : bool, optional
         Average a task's loss over its samples; default no for squared, yes for logistic.
+    fit_intercept : bool
+        Give every task an intercept. It is not penalised, but for l1 with the logistic loss.
     """
 
     lam: float = 1.0
     penalty: str = "l2"
     kind: str = "regression"
     loss_average: bool | None = None
+    fit_intercept: bool = True
 
     def fit(self, X, y):
         """Fit every task by itself."""
         require(self.penalty in ("l2", "l1"), f"penalty = {self.penalty!r}: use l2 or l1")
         datafit = self._datafit(X, y)
         if self.penalty == "l2":
-            W = ridge_path(datafit, [self.lam])[0]
-        else:
-            W, self.dual_gap_, self.n_rounds_ = solve_each(datafit, penalty_named("l1"), self.lam)
-        self.coef_ = W.T
-        return self
+            return self._keep(ridge_path(datafit, [self.lam])[0])
+        slopes, restored = datafit, lambda W: W
+        if datafit.intercept and self.kind == "regression":
+            slopes, restored = about_means(datafit)
+        W, self.dual_gap_, self.n_rounds_ = solve_each(slopes, penalty_named("l1"), self.lam)
+        return self._keep(restored(W[None])[0])
 
 
 @dataclass
@@ -96,10 +117,13 @@ class MultiTaskLearner(_Learner):
         Relative duality gap at which the solver stops.
     max_rounds : int
     loss_average : bool, optional
+    fit_intercept : bool
+        Give every task an intercept, penalised like every weight: bring targets near zero first.
 
     Attributes
     ----------
     coef_ : ndarray, shape (d, m)
+    intercept_ : ndarray, shape (m,)
     dual_gap_ : float
         Relative duality gap reached.
     n_rounds_ : int
@@ -111,14 +135,14 @@ class MultiTaskLearner(_Learner):
     tol: float = 1e-8
     max_rounds: int = 20_000
     loss_average: bool | None = None
+    fit_intercept: bool = True
 
     def fit(self, X, y):
         """Fit all tasks together, without noise."""
         W, self.dual_gap_, self.n_rounds_ = solve(
             self._datafit(X, y), penalty_named(self.penalty), self.lam, self.tol, self.max_rounds
         )
-        self.coef_ = W.T
-        return self
+        return self._keep(W)
 
 
 @dataclass
@@ -156,6 +180,11 @@ class PrivateMultiTaskLearner(_Learner):
         Step: of the bound on the rows, or as it is. None is 1/L of all tasks' data, which nothing
         covers (caveat `tuning-not-charged`).
     loss_average : bool
+    fit_intercept : bool
+        Give every task an intercept, released and learned like every weight.
+    target_range : (low, high), optional
+        Public range of the targets, mapped to [-1, 1]; targets outside are clipped. Without, bring
+        targets near zero by constants that are public.
     """
 
     lam: float = 1.0
@@ -173,6 +202,8 @@ class PrivateMultiTaskLearner(_Learner):
     row_norm: float | None = 1.0
     eta: float | str | None = "public"
     loss_average: bool = True
+    fit_intercept: bool = True
+    target_range: tuple | None = None
 
     def fit(self, X, y, rng=None):
         """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
@@ -188,8 +219,7 @@ class PrivateMultiTaskLearner(_Learner):
         warn_caveats(self.privacy_.caveats)
         start = ridge_path(datafit, [self.ridge])[0]
         ((_, W),) = method.fit(datafit, start, [candidate], budget, rng)
-        self.coef_ = W[0].T
-        return self
+        return self._keep(W[0])
 
 
 @dataclass
@@ -211,6 +241,12 @@ class PrivateFeatureLearner(_Learner):
         Weight of the common mean, between 0 and 1.
     rounds : "auto" or int
     kind : {"regression", "binary"}
+    loss_average : bool, optional
+    fit_intercept : bool
+        Give every task an intercept, which has its place in the priors.
+    target_range : (low, high), optional
+        Public range of the targets, mapped to [-1, 1]; targets outside are clipped. Without, bring
+        targets near zero by constants that are public.
     """
 
     epsilon: float = 1.0
@@ -221,6 +257,8 @@ class PrivateFeatureLearner(_Learner):
     rounds: str | int = "auto"
     kind: str = "regression"
     loss_average: bool | None = None
+    fit_intercept: bool = True
+    target_range: tuple | None = None
     lam = 0.0  # a ridge penalty is among what the evidence weighs
 
     def fit(self, X, y, rng=None):
@@ -231,5 +269,4 @@ class PrivateFeatureLearner(_Learner):
         datafit = self._datafit(X, y, strict=False)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
-        self.coef_ = method.models(datafit, own_models(datafit)[1], budget, rng).T
-        return self
+        return self._keep(method.models(datafit, own_models(datafit)[1], budget, rng))

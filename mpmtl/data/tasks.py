@@ -173,6 +173,16 @@ class MultiTaskData:
         data = replace(self, row_norm=float(limit), intercept=False)
         return replace(data, X=tuple(bounded(X, data.row_norm) for X in self.X))
 
+    def with_target_range(self, low, high):
+        """Targets mapped from their public range to [-1, 1]; those outside are clipped."""
+        require(
+            np.isfinite([low, high]).all() and low < high,
+            f"target_range = {[low, high]}: give it as [low, high] with low < high",
+        )
+        offset, scale = (low + high) / 2, (high - low) / 2
+        y = tuple((np.clip(target, low, high) - offset) / scale for target in self.y)
+        return replace(self, y=y, units=(offset, scale))
+
     def with_intercept(self):
         """The same with a last feature that is 1 in every sample: every task has an intercept."""
         norm = self.row_norm

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpmtl.datafits import SquaredLoss
 from mpmtl.methods.base import (
     LAM_UNITS,
     Candidate,
@@ -17,7 +18,7 @@ from mpmtl.methods.proximal import PathCandidate, Proximal
 from mpmtl.penalties import L1
 from mpmtl.privacy.releases import NO_BUDGET
 from mpmtl.privacy.statements import SEPARATE
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import about_means, ridge_path
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Lasso(Proximal):
 @dataclass(frozen=True)
 class SingleTask(Method):
     """STL: every task on its own, with an l2 or l1 penalty, or the better of both.
+
+    Intercepts are not penalised, but for the l1 penalty with the logistic loss.
 
     Parameters
     ----------
@@ -93,8 +96,11 @@ class SingleTask(Method):
         if lasso:
             solver = Lasso("l1", "l1", private=False, init="zero")
             chosen = [PathCandidate(candidates[i].lam, candidates[i].n_rounds) for i in lasso]
-            for indices, W in solver.fit(datafit, W0, chosen, NO_BUDGET, rng):
-                yield np.array(lasso)[indices], W
+            slopes, restored = datafit, lambda W: W
+            if datafit.intercept and isinstance(datafit, SquaredLoss):
+                slopes, restored = about_means(datafit)
+            for indices, W in solver.fit(slopes, W0, chosen, NO_BUDGET, rng):
+                yield np.array(lasso)[indices], restored(W)
 
     @property
     def caveats(self):

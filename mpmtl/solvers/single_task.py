@@ -46,9 +46,16 @@ def _free_intercept(datafit, lams):
     raise TypeError(f"no ridge path for {type(datafit).__name__}")
 
 
-@_free_intercept.register
-def _(datafit: SquaredLoss, lams):
-    r"""Slopes from features and targets about their means; :math:`b = \bar y - \bar x'w`."""
+def about_means(datafit):
+    r"""Squared loss of the slopes alone, the intercept free: features and targets about their means.
+
+    Returns
+    -------
+    datafit : SquaredLoss
+        Without the intercept's feature.
+    restored : callable
+        Puts the intercepts :math:`b = \bar y - \bar x'w` after slopes of shape (B, m, d - 1).
+    """
     means = [X[:, :-1].sum(axis=0) / max(len(X), 1) for X in datafit.X]
     levels = np.array([y.sum() / max(len(y), 1) for y in datafit.y])
     centred = replace(
@@ -58,11 +65,20 @@ def _(datafit: SquaredLoss, lams):
         intercept=False,
         **dict.fromkeys(("gram", "xty", "yty")),
     )
+
+    def restored(W):
+        b = levels - np.einsum("bmd,md->bm", W, np.stack(means))
+        return np.concatenate([W, b[..., None]], axis=-1)
+
+    return centred, restored
+
+
+@_free_intercept.register
+def _(datafit: SquaredLoss, lams):
+    centred, restored = about_means(datafit)
     if centred.shape[1] == 0:
-        return np.tile(levels[:, None], (len(lams), 1, 1))
-    W = ridge_solver(centred)(lams)
-    b = levels - np.einsum("bmd,md->bm", W, np.stack(means))
-    return np.concatenate([W, b[..., None]], axis=-1)
+        return restored(np.zeros((len(lams), *centred.shape)))
+    return restored(ridge_solver(centred)(lams))
 
 
 @_free_intercept.register
