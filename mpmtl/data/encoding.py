@@ -1,7 +1,7 @@
 """From the text of a table's columns to the rows of X, each value by itself."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -112,6 +112,14 @@ class Encoder:
         if self.rows == "unit":
             return directions(X)
         return bounded(X, self.limit) if self.rows == "clip" else X
+
+    def scaled(self, units):
+        """The same with other centers and scales, {column: (center, scale)}."""
+        columns = [
+            replace(c, center=units[c.name][0], scale=units[c.name][1]) if c.name in units else c
+            for c in self.columns
+        ]
+        return replace(self, columns=tuple(columns))
 
     def as_dict(self):
         """Everything as JSON can hold it."""

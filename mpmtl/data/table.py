@@ -1,6 +1,7 @@
 """A user's own table: a row for each sample, a column that names its task."""
 
 import hashlib
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -23,6 +24,8 @@ from mpmtl.data.real import RealData
 from mpmtl.data.schema import is_numeric, levels_of, read_schema
 from mpmtl.data.tasks import MultiTaskData
 from mpmtl.errors import require
+from mpmtl.privacy.quantiles import enough, noisy_scale
+from mpmtl.streams import stream
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,10 @@ class Table(RealData):
         Longest row, for ``rows="clip"``; default 3 sqrt(d), which leaves most rows alone.
     intercept : bool
         Give every task an intercept.
+    schema_epsilon : float, optional
+        Part of the run's epsilon that buys, in each replicate from its training rows, where the
+        values of numeric columns (and targets) without a public range lie, instead of reading means
+        and sds off all tasks' rows. Levels and kinds are not bought: declare them.
     n_public : [least, most], optional
         Public bounds on the number of training rows of a task.
     strict : bool
@@ -102,6 +109,7 @@ class Table(RealData):
     rows: str = "clip"
     norm: float | None = None
     intercept: bool = True
+    schema_epsilon: float | None = None
     n_public: list | None = None
     strict: bool = True
     separator: str | None = None
@@ -166,6 +174,8 @@ class Table(RealData):
             f"kind = {self.kind}: use auto, regression or binary",
         )
         require(self.rows in ("unit", "clip"), f"rows = {self.rows}: use unit or clip")
+        ok = self.schema_epsilon is None or 0 < self.schema_epsilon < np.inf
+        require(ok, f"schema_epsilon = {self.schema_epsilon} must be finite and above 0")
         ok = self.norm is None or 0 < self.norm < np.inf
         require(ok, f"norm = {self.norm} must be finite and above 0")
         named = {f"ranges.{k}": v for k, v in self.ranges.items()}
@@ -286,9 +296,9 @@ class Table(RealData):
         if bad.any():
             require(not self.strict, self._line(values, bad))
             notes.append(f"{bad.sum()} rows left out: their {self.target} is no number")
-        if self.target_range is None:
+        if self.target_range is None and self.schema_epsilon is None:
             pooled.append(f"mean and sd of {self.target} (target_range)")
-        else:
+        elif self.target_range is not None:
             y, before = np.clip(y, *self.target_range), y
             outside, known = int((y < before).sum() + (y > before).sum()), int((~bad).sum())
             self._fits("target_range", self.target_range, outside, before[~bad])
@@ -381,6 +391,8 @@ class Table(RealData):
             outside = int(((seen < low) | (seen > high)).sum())
             self._fits(f"ranges.{name}", self.ranges[name], outside, seen)
             center, scale, limit = (low + high) / 2, (high - low) / 2, 1.0
+        elif self.schema_epsilon is not None:  # scaled when a replicate is drawn
+            center, scale, limit = 0.0, 1.0, None
         else:
             require(
                 len(seen) > 0 and seen.min() < seen.max(),
@@ -446,6 +458,10 @@ class Table(RealData):
                 "all rows train (train_fraction = 1), there is no test score; every replicate is "
                 "one more release of the same rows: n_replicates=1",
             )
+        if self.schema_epsilon is not None:
+            names, target = self._to_buy(self._prepared[1])
+            names = [*names, self.target] if target else names
+            notes = (*notes, f"bought with schema_epsilon = {self.schema_epsilon:g}: {some(names)}")
         if pooled:
             notes = (*notes, f"read off all tasks' rows, not declared: {'; '.join(pooled)}")
         return notes
@@ -473,8 +489,14 @@ class Table(RealData):
                 f"n_public = {list(train.n_public)}: tasks have {sizes.min()} to {sizes.max()} "
                 "training rows",
             )
+        units = self._units(train)
+        if self.schema_epsilon is not None:
+            scales, units = self._bought(train, encoder, units, seed, replicate)
+            encoder = encoder.scaled(scales)
+            recipe = recipe | {"encoder": encoder.as_dict()}
+            train, test = (_scaled(part, scales) for part in (train, test))
         recipes = tuple(recipe | {"fill": _fill(X)} for X in train.X)
-        offset, scale = units = self._units(train)
+        offset, scale = units
 
         def finished(part):
             data = replace(
@@ -489,6 +511,37 @@ class Table(RealData):
 
         return finished(train), finished(test)
 
+    def _to_buy(self, encoder):
+        """Numeric columns without a public range, and whether the target is one too."""
+        names = [c.name for c in encoder.columns if c.levels is None and c.limit is None]
+        target = self._prepared[0].kind == "regression" and self.target_range is None
+        require(
+            names or target,
+            f"schema_epsilon = {self.schema_epsilon}: everything is declared, there is nothing to "
+            "buy",
+        )
+        m, columns = self._prepared[0].n_tasks, len(names) + target
+        least = math.ceil(100 * columns * enough(m)) / 100
+        require(
+            not self.strict or self.schema_epsilon >= least,
+            f"schema_epsilon = {self.schema_epsilon}: to find the scales of {columns} columns from "
+            f"{m} tasks takes at least {least:g}; declare ranges (target_range for the target) of "
+            "some or all",
+        )
+        return names, target
+
+    def _bought(self, train, encoder, units, seed, replicate):
+        """Center and scale of columns, and target units; each costs an equal part of
+        schema_epsilon."""
+        names, target = self._to_buy(encoder)
+        epsilon = self.schema_epsilon / (len(names) + target)
+        noise = stream(seed, "schema", train.digest(), self.schema_epsilon, replicate)
+        scales = {}
+        for name in names:
+            j = encoder.features.index(name)
+            scales[name] = noisy_scale([X[:, j] for X in train.X], epsilon, noise)
+        return scales, noisy_scale(train.y, epsilon, noise) if target else units
+
     def _units(self, train):
         """Offset and scale of the target: of its public range, or of all training targets."""
         if train.kind == "binary":
@@ -501,6 +554,12 @@ class Table(RealData):
         offset, scale = size * float((y / size).mean()), size * float((y / size).std())
         known = np.isfinite([offset, scale]).all()
         return (offset, scale or 1.0) if known else (0.0, 1.0)
+
+
+def _scaled(data, scales):
+    """Columns of X about a center, in units of a scale, {column: (center, scale)}."""
+    units = np.array([scales.get(name, (0.0, 1.0)) for name in data.feature_names])
+    return replace(data, X=tuple((X - units[:, 0]) / units[:, 1] for X in data.X))
 
 
 def _fill(X):

@@ -164,7 +164,12 @@ class Run:
                     "delta to a number in [0, 1)",
                 )
                 delta = 1 / (n_tasks * math.log(n_tasks))
-        return Budget(self.mechanism, self.epsilon, delta)
+        return Budget(self.mechanism, self.epsilon - self.schema_epsilon, delta)
+
+    @property
+    def schema_epsilon(self):
+        """The part of epsilon that buys a table's schema."""
+        return getattr(self.dataset, "schema_epsilon", None) or 0.0
 
 
 def build(cfg):
@@ -186,7 +191,13 @@ def build(cfg):
         mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
         recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
     else:
-        check_budget(method, mechanism, epsilon, delta)
+        spent = getattr(chosen["dataset"], "schema_epsilon", None) or 0.0
+        require(
+            spent < epsilon,
+            f"dataset.schema_epsilon = {spent} must be less than epsilon = {epsilon}, of which it "
+            "is a part",
+        )
+        check_budget(method, mechanism, epsilon - spent, delta)
     require(
         re.fullmatch(r"(\w[\w.=-]*(/(?!$)|$))*", settings["tag"]) is not None,
         f"tag = {settings['tag']}: use letters, digits, - and /, for a folder below results_dir",

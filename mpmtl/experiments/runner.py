@@ -66,6 +66,8 @@ def run_replicate(run, replicate, keep=None):
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
+    if run.schema_epsilon:
+        statement = statement.beside(run.schema_epsilon, "the schema (exponential mechanism)")
     if statement.claimed or statement.proved:
         statement = replace(statement, caveats=_caveats(run, statement))
     arrays, models = log.arrays, []
@@ -86,7 +88,7 @@ def run_replicate(run, replicate, keep=None):
                 "dataset": run.dataset.name,
                 "method": run.method.name,
                 "privacy": run.mechanism.name,
-                "epsilon": budget.epsilon,
+                "epsilon": run.epsilon,
                 "delta": budget.delta,
                 "replicate": replicate,
                 "metric": metric,

@@ -129,6 +129,27 @@ class PrivacyStatement:
             return math.inf
         return self.proved.epsilon
 
+    def beside(self, epsilon, words):
+        """The same after an epsilon-DP release of the same tasks besides: (epsilon, 0) is added.
+
+        Parameters
+        ----------
+        epsilon : float
+        words : str
+            What was released, for the bases.
+        """
+
+        def added(block):
+            if block is None:
+                return None
+            basis = f"{block.basis}; {epsilon:g} for {words}"
+            return replace(block, epsilon=block.epsilon + epsilon, basis=basis)
+
+        cost = self.cost and replace(self.cost, pure=(*self.cost.pure, epsilon))
+        blocks = {key: added(getattr(self, key)) for key in ("claimed", "proved", "instance")}
+        caveats = tuple(dict.fromkeys((*self.caveats, *NOISE_CAVEATS)))
+        return replace(self, **blocks, cost=cost, caveats=caveats)
+
     def as_dict(self):
         """Everything as JSON can hold it; caveats with their texts."""
         block = asdict(replace(self, cost=None))

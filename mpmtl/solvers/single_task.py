@@ -47,7 +47,7 @@ def _free_intercept(datafit, lams):
 
 
 def about_means(datafit):
-    r"""Squared loss of the slopes alone, the intercept free: features and targets about their means.
+    r"""Squared loss of the slopes alone: features and targets about each task's means.
 
     Returns
     -------
