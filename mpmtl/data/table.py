@@ -88,7 +88,7 @@ class Table(RealData):
     separator, decimal, encoding : str
         How the file is written, see `data.reading.Format`.
     train_fraction : float
-        1 trains on all rows, without a test part.
+        1 trains on all rows, without a test part: one fit, whose models are saved.
     """
 
     path: str = ""
@@ -455,8 +455,8 @@ class Table(RealData):
         if self.train_fraction == 1:
             notes = (
                 *notes,
-                "all rows train (train_fraction = 1), there is no test score; every replicate is "
-                "one more release of the same rows: n_replicates=1",
+                "all rows train (train_fraction = 1): one fit, whose models are saved; there is no "
+                "test score",
             )
         if self.schema_epsilon is not None:
             names, target = self._to_buy(self._prepared[1])

@@ -9,6 +9,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import json
 import re
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +22,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from mpmtl.errors import InputError
 from mpmtl.experiments.config import (
     AuditSchema,
     Schema,
@@ -31,7 +33,7 @@ from mpmtl.experiments.config import (
 )
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
-from mpmtl.experiments.sweep import attempt, conf_dir, report
+from mpmtl.experiments.sweep import attempt, conf_dir, folders_apart, report
 
 
 def _known_keys(schema):
@@ -131,6 +133,10 @@ def command(config_name, schema, build, execute, stopped):
 
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
+        if {"-m", "--multirun"} & set(sys.argv[1:]):
+            words = [word for word in sys.argv[1:] if re.match(r"[+\w]", word)]
+            with suppress(HydraException, OmegaConfBaseException, InputError):  # said below, by job
+                sys.argv += folders_apart(config_name, build, words)
         decorated(job)()
     except KeyboardInterrupt:
         print(f"\nstopped: {stopped}", file=sys.stderr)

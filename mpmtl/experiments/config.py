@@ -1,5 +1,7 @@
 """From a composed config to a `Run`: the only place that instantiates anything."""
 
+import hashlib
+import json
 import math
 import re
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -82,8 +84,9 @@ class AuditSchema:
 
 def register_schema():
     """Make known to Hydra the typed schemas, `schema` and `audit_schema`, pairs of a method and a
-    mechanism, and how a grid depends on the density of the tuning."""
+    mechanism, how a grid depends on the density of the tuning, and values as words of folders."""
     OmegaConf.register_new_resolver("by_density", _by_density, replace=True)
+    OmegaConf.register_new_resolver("as_word", _as_word, replace=True)
     schema = OmegaConf.structured(Schema)
     OmegaConf.set_struct(schema.grids, False)  # any method and setting may stand there
     ConfigStore.instance().store(name="schema", node=schema)
@@ -93,6 +96,15 @@ def register_schema():
 
 def _by_density(values, *, _root_):
     return by_density(values, _root_.tuning.density)
+
+
+def _as_word(key, *, _root_):
+    """The value of a key as part of a folder's name; of a whole group six digits of its hash."""
+    value = OmegaConf.select(_root_, key)
+    if OmegaConf.is_dict(value):
+        text = json.dumps(OmegaConf.to_container(value, resolve=True), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:6]
+    return re.sub(r"[^\w.]+", "-", str(value)).strip("-.") or "none"
 
 
 @dataclass(frozen=True)
@@ -205,6 +217,8 @@ def build(cfg):
     for key, least in (("n_replicates", 1), ("seed", 0)):
         require(settings[key] >= least, f"{key} = {settings[key]} must be at least {least}")
     require(settings["n_jobs"] != 0, "n_jobs = 0: use a number of processes, or -1 for all cores")
+    if getattr(chosen["dataset"], "train_fraction", None) == 1:  # the fit that is deployed
+        settings |= {"n_replicates": 1, "save_models": True}
     for key in EXECUTION_KEYS:
         recorded.pop(key)
     if hasattr(chosen["dataset"], "digest"):  # a user's file: its content counts, not its place

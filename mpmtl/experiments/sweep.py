@@ -2,13 +2,14 @@
 
 import json
 import sys
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mpmtl.errors import InputError, ResultsError
+from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.config import register_schema
 from mpmtl.experiments.terminal import sweep_table
 
@@ -37,6 +38,12 @@ def jobs(config_name, build, words):
     -------
     list of Run or AuditRun
     """
+    _, made = _composed(config_name, build, words)
+    return list({_identity(job): job for job, _ in made}.values())
+
+
+def _composed(config_name, build, words):
+    """The choices of every key, and each job with the raw tag of its config."""
     register_schema()
     parse = OverridesParser.create().parse_overrides
     given = parse(list(words))
@@ -45,8 +52,52 @@ def jobs(config_name, build, words):
         params = compose(config_name, named, return_hydra_config=True).hydra.sweeper.params
         swept = parse([f"{key}={value}" for key, value in (params or {}).items()])
         choices = {word.get_key_element(): _choices(word) for word in (*swept, *given)}
-        made = [build(compose(config_name, list(chosen))) for chosen in product(*choices.values())]
-    return list({_identity(job): job for job in made}.values())
+        cfgs = [compose(config_name, list(chosen)) for chosen in product(*choices.values())]
+        return choices, [(build(cfg), cfg._get_node("tag")._value()) for cfg in cfgs]
+
+
+IN_FOLDER = ("dataset", "method", "privacy", "epsilon", "experiment")  # keys that name a folder
+
+
+def folders_apart(config_name, build, words):
+    """Words that give every job of a sweep a folder of its own, where some would share one.
+
+    Two jobs share a folder if they differ in a key that is not part of its name, such as the seed:
+    these keys then are added to the tag.
+
+    Returns
+    -------
+    list of str
+        Empty, or ``tag=...``.
+    """
+
+    def attempted(cfg):
+        with suppress(InputError):  # a job that cannot be is reported when its turn comes
+            return build(cfg)
+
+    choices, made = _composed(config_name, attempted, words)
+    if not _shared(job for job, _ in made):
+        return []
+    keys = [k for k, values in choices.items() if len(values) > 1 and k not in (*IN_FOLDER, "tag")]
+    tag = made[0][1]
+    parts = [f"{key.split('.')[-1].lstrip('+')}=${{as_word:{key.lstrip('+')}}}" for key in keys]
+    word = "tag=" + json.dumps("/".join([*([tag] if tag else []), *parts]))
+    shared = _shared(job for job, _ in _composed(config_name, attempted, [*words, word])[1])
+    require(
+        not shared and all(other == tag for _, other in made),
+        f"jobs of the sweep with other settings would share the folder {next(iter(shared), tag)}: "
+        "run them one by one, each with a tag=... of its own",
+    )
+    return [word]
+
+
+def _shared(made):
+    """Folders that jobs with other settings share."""
+    settings = {}
+    for job in filter(None, made):
+        words = json.dumps(job.settings, sort_keys=True)
+        settings.setdefault((job.results_dir, job.folder), set()).add(words)
+    return [folder for (_, folder), others in settings.items() if len(others) > 1]
 
 
 def _choices(word):
@@ -58,7 +109,8 @@ def _choices(word):
 
 def _identity(job):
     """What two jobs share that are the same."""
-    return job.results_dir, job.folder, json.dumps(job.settings, sort_keys=True)
+    settings = json.dumps(job.settings, sort_keys=True)
+    return job.results_dir, job.folder, settings, getattr(job, "n_replicates", None)
 
 
 def attempt(name, make, execute, done, **options):

@@ -209,6 +209,7 @@ def summary_row(run, records):
     metric = records[0]["replicates"][0]["metric"]
     statement = worst_statement(records)
     return {
+        "tag": run.tag,
         "dataset": run.dataset.name,
         "method": run.method.name,
         "privacy": run.mechanism.name,
@@ -240,6 +241,8 @@ def marked(statement, name):
 def sweep_table(rows):
     """The table that ends a sweep: a line for each job, and what a mark means."""
     columns = [key for key in rows[0] if key != "caveats"]
+    if len({row.get("tag") for row in rows}) == 1:
+        columns = [key for key in columns if key != "tag"]
     cells = [columns] + [[row[key] for key in columns] for row in rows]
     widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)) for line in cells]
