@@ -45,37 +45,41 @@ DECLARED = {
     "levels": {"sex": ["f", "m"]},
     "indicators": ["age"],
     "kind": "regression",
+    "target_range": [0, 20],
 }
 
 
-def test_encoding_by_hand(frame, tmp_path):
-    """One task, written out: range to [-1, 1], indicator, levels, bias, own mean, unit length."""
-    table = saved(frame, tmp_path / "t.csv", **DECLARED)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("rows", ["unit", "clip"])
+def test_encoding_by_hand(rows, intercept, frame, tmp_path):
+    """One task, written out: ranges to [-1, 1], indicator, levels, length of rows, intercept."""
+    options = DECLARED | {"rows": rows, "norm": 1.2, "intercept": intercept}
+    table = saved(frame, tmp_path / "t.csv", **options)
     train, test = table.draw(None, 0, 0)
-    assert train.feature_names == ("age", "age missing", "sex=f", "sex=m", "(bias)")
+    names = ("age", "age missing", "sex=f", "sex=m")
+    assert train.feature_names == (*names, "(intercept)") if intercept else names
     assert train.task_names == tuple(sorted(frame.school.unique()))
-    for part in (train, test):
-        for X in part.X:
-            np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1)
-    rows = frame[frame.school == "s0"]
+    own = frame[frame.school == "s0"]
     raw = pd.DataFrame(
         {
-            "age": (rows.age - 15) / 5,
-            "gap": rows.age.isna().astype(float),
-            "f": (rows.sex == "f").astype(float),
-            "m": (rows.sex == "m").astype(float),
-            "one": 1.0,
+            "age": (own.age - 15) / 5,
+            "gap": own.age.isna().astype(float),
+            "f": (own.sex == "f").astype(float),
+            "m": (own.sex == "m").astype(float),
         }
     )
     fill = np.array(train.recipes[0]["fill"])
     raw["age"] = raw.age.fillna(fill[0])
-    want = raw.to_numpy() / np.linalg.norm(raw.to_numpy(), axis=1, keepdims=True)
-    y = rows.score.to_numpy() - train.recipes[0]["offset"]
+    lengths = np.linalg.norm(raw.to_numpy(), axis=1, keepdims=True)
+    want = raw.to_numpy() / (lengths if rows == "unit" else np.maximum(1, lengths / 1.2))
+    if intercept:
+        want = np.column_stack([want, np.ones(len(want))])
+    y = (own.score.to_numpy() - 10) / 10
     got_X, got_y = np.vstack([train.X[0], test.X[0]]), np.concatenate([train.y[0], test.y[0]])
     by_target, wanted = np.argsort(got_y), np.argsort(y)
     np.testing.assert_allclose(got_y[by_target], y[wanted])
     np.testing.assert_allclose(got_X[by_target], want[wanted])
-    assert train.y[0].mean() == pytest.approx(0, abs=1e-12)
+    assert 1 < lengths.max() > 1.2 > lengths.min()
 
 
 def test_declared_columns_read_nothing_off_the_table(frame, tmp_path):
@@ -136,6 +140,8 @@ def test_rows_are_clipped_at_the_declared_norm_only(frame, tmp_path):
     raw = saved(frame, tmp_path / "t.csv", rows="clip", norm=1e9).draw(None, 0, 0)[0]
     clipped = saved(frame, tmp_path / "t.csv", rows="clip", norm=1.5).draw(None, 0, 0)[0]
     for X, short in zip(raw.X, clipped.X, strict=True):
+        np.testing.assert_array_equal(short[:, -1], 1)
+        X, short = X[:, :-1], short[:, :-1]
         norms = np.linalg.norm(X, axis=1)
         np.testing.assert_allclose(np.linalg.norm(short, axis=1), np.minimum(norms, 1.5))
         np.testing.assert_allclose(short[norms <= 1.5], X[norms <= 1.5])
@@ -294,7 +300,7 @@ def test_columns_are_declared_on_the_command_line(frame, tmp_path):
     done = mpmtl_run(
         *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
         *("dataset.ranges={age: [10, 20]}", "dataset.levels={sex: [f, m]}"),
-        *("dataset.indicators=[age]", "dataset.kind=regression"),
+        *("dataset.indicators=[age]", "dataset.kind=regression", "dataset.target_range=[0, 20]"),
         *("method=fl_local", "epsilon=1", "scale=smoke", "n_jobs=1"),
         cwd=tmp_path,
     )
@@ -315,7 +321,7 @@ def test_predictions_are_the_models_own(frame, run_with_models, tmp_path):
         model = read_model(path)
         rows = text[text.school == model["task"]]
         X = model["encoder"].finish(model["encoder"].encode(rows), model["fill"])
-        want = X @ model["coef"] + model["offset"]
+        want = X @ model["coef"] + model["intercept"]
         np.testing.assert_allclose(got.prediction[rows.index], want, rtol=1e-12)
     error = ((got.prediction - got.score) ** 2).mean() / got.score.var()
     assert error < 0.5
@@ -332,7 +338,7 @@ def test_a_model_file_holds_nothing_of_another_task(frame, run_with_models):
             if i != j:
                 assert f'"{other["task"]}"' not in text
                 assert str(other["coef"][0]) not in text
-                assert str(other["recipe"]["offset"]) not in text
+                assert str(other["intercept"]) not in text
 
 
 def test_released_matrices_are_kept_apart(run_with_models):
