@@ -243,7 +243,7 @@ def test_the_best_penalty_is_inside_the_values_tried_or_at_a_limit(slope, noise,
     )
     limits = L * min(ridge) * WIDEN_TO[0], L * max(ridge) * WIDEN_TO[1]
     assert tried[-1] == np.inf
-    assert 0 < best or tried[0] == 0 or tried[0] < 100 * limits[0]
+    assert best > 0 or tried[0] == 0 or tried[0] < 100 * limits[0]
     assert best < len(tried) - 2 or tried[-2] > limits[1] / 100 or best == len(tried) - 1
     assert len(tried) < 40
     if noise > 0:  # nothing in a dense grid from end to end is much better
