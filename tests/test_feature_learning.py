@@ -449,11 +449,11 @@ def test_the_best_gamma_is_inside_the_grid_or_at_its_widest(case):
     assert all(models.shape == (len(grid), *datafit.shape) for _, models in alone)
 
 
-@pytest.mark.parametrize("level", [1.0, 100.0])
+@pytest.mark.parametrize(("level", "rounds"), [(1.0, "auto"), (100.0, "auto"), (1.0, 0), (10.0, 0)])
 @pytest.mark.parametrize("case", SEPARATE)
-def test_nothing_shared_costs_little(case, level):
-    """Without noise on releases, beside ridge at its best penalty or the tasks' own means, however
-    far their levels are apart: on average over draws at most 5 % more."""
+def test_nothing_shared_costs_little(case, level, rounds):
+    """Without noise on releases, or without any, beside ridge at its best penalty or the tasks' own
+    means, though their levels are far apart: on average over draws at most 5 % more."""
     errors = []
     for seed in range(3):
         train, test = separate_tasks(seed, level=level, **SEPARATE[case])
@@ -461,7 +461,7 @@ def test_nothing_shared_costs_little(case, level):
         datafit = datafit_for(train)
         lams = np.append(datafit.lipschitz() * np.logspace(-12, 3, 31), np.inf)
         stl = min(evaluate(test, W, means)["nmse_own_mean"] for W in ridge_path(datafit, lams))
-        W = FeatureLearning("fl").models(
+        W = FeatureLearning("fl", rounds=rounds).models(
             datafit, None, Budget(NoNoise(), np.inf, 1e-3), np.random.default_rng(0)
         )
         errors.append((evaluate(test, W, means)["nmse_own_mean"], stl))
