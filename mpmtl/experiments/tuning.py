@@ -180,23 +180,26 @@ def _separate_tasks(datafit, parts, variance, lams, heldout):
         return ridge_path(datafit, lams[:1])[0], np.array(paths), lams
     rests = [_merged_without(parts, k) for k in range(len(parts))]
     tried, paths, errors = np.zeros(0), [], np.zeros(0)
+    positive = lams[lams > 0]
+    limits = positive.min(initial=np.inf) * WIDEN_TO[0], positive.max(initial=0) * WIDEN_TO[1]
     if datafit.intercept and isinstance(datafit, SquaredLoss):
         lams = np.append(lams, np.inf)  # each task's own mean
-    limits = lams.min() * WIDEN_TO[0], lams[np.isfinite(lams)].max() * WIDEN_TO[1]
     while len(lams):
         of_folds = [ridge_path(rest, lams) for rest in rests]
         new = [heldout(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
         tried, errors = np.append(tried, lams), np.append(errors, _mean_error(new))
         paths += list(np.swapaxes(of_folds, 0, 1))
-        best = int(np.argmin(errors))
-        lams = _beyond(tried, tried[best], limits)
+        lams = _beyond(tried, errors, limits)
+    best = int(np.argmin(errors))
     order = np.argsort(tried, kind="stable")
     return ridge_path(datafit, tried[[best]])[0], paths[best], tried[order]
 
 
-def _beyond(tried, best, limits):
-    """The next penalties where the best one is at an end of those tried, by the factor there."""
+def _beyond(tried, errors, limits):
+    """The next penalties where the best finite one is at an end of those tried, by the factor
+    there. Own means, better than a grid of far too small penalties, do not end the search."""
     known = np.unique(tried[(tried > 0) & np.isfinite(tried)])
+    best = tried[np.argmin(np.where(np.isfinite(tried), errors, np.inf))]
     if len(known) < 2 or best not in (known[0], known[-1]):
         return np.zeros(0)
     if best == known[0]:
