@@ -57,6 +57,21 @@ def test_tags_that_differ_already_are_left_to_their_user():
         folders_apart("config", build, words)
 
 
+def test_a_sweep_that_cannot_be_kept_apart_is_one_line(tmp_path):
+    """Nothing runs, whatever overwrite says."""
+    words = ["-m", "method=stl", *TINY, "seed=0,1", "tag=a,b", "overwrite=true"]
+    run = mpmtl_run(*words, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+    assert "error: jobs of the sweep with other settings would share the folder" in run.stderr
+    audit = mpmtl_run(
+        *("-m", "method=lr", "seed=0,1", "overwrite=true"), cwd=tmp_path, program="mpmtl-audit"
+    )
+    assert audit.returncode == 2
+    assert "would share the folder" in audit.stderr
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
 def test_overwrite_in_a_sweep_erases_no_other_job(tmp_path):
     words = ["-m", "method=stl", *TINY, "seed=0,1", "results_dir=out"]
     for _ in range(2):

@@ -135,7 +135,7 @@ def command(config_name, schema, build, execute, stopped):
     try:
         if {"-m", "--multirun"} & set(sys.argv[1:]):
             words = [word for word in sys.argv[1:] if re.match(r"[+\w]", word)]
-            with suppress(HydraException, OmegaConfBaseException, InputError):  # said below, by job
+            with suppress(HydraException, OmegaConfBaseException):  # said below
                 sys.argv += folders_apart(config_name, build, words)
         decorated(job)()
     except KeyboardInterrupt:
@@ -149,6 +149,9 @@ def command(config_name, schema, build, execute, stopped):
                 file=sys.stderr,
             )
             sys.exit(1)
+        if isinstance(error, InputError):
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
         if outcomes:  # a job had started: this is a fault of the program, in full
             raise
         print(f"error: {explain(error, schema)}", file=sys.stderr)

@@ -205,7 +205,7 @@ def build(cfg):
     else:
         spent = getattr(chosen["dataset"], "schema_epsilon", None) or 0.0
         require(
-            spent < epsilon,
+            spent == 0 or spent < epsilon,
             f"dataset.schema_epsilon = {spent} must be less than epsilon = {epsilon}, of which it "
             "is a part",
         )

@@ -53,7 +53,8 @@ def _composed(config_name, build, words):
         swept = parse([f"{key}={value}" for key, value in (params or {}).items()])
         choices = {word.get_key_element(): _choices(word) for word in (*swept, *given)}
         cfgs = [compose(config_name, list(chosen)) for chosen in product(*choices.values())]
-        return choices, [(build(cfg), cfg._get_node("tag")._value()) for cfg in cfgs]
+        tags = (cfg._get_node("tag")._value() if "tag" in cfg else None for cfg in cfgs)
+        return choices, [(build(cfg), tag) for cfg, tag in zip(cfgs, tags, strict=True)]
 
 
 IN_FOLDER = ("dataset", "method", "privacy", "epsilon", "experiment")  # keys that name a folder
@@ -82,11 +83,13 @@ def folders_apart(config_name, build, words):
     tag = made[0][1]
     parts = [f"{key.split('.')[-1].lstrip('+')}=${{as_word:{key.lstrip('+')}}}" for key in keys]
     word = "tag=" + json.dumps("/".join([*([tag] if tag else []), *parts]))
-    shared = _shared(job for job, _ in _composed(config_name, attempted, [*words, word])[1])
+    alike = tag is not None and all(other == tag for _, other in made)
+    again = _composed(config_name, attempted, [*words, word])[1] if alike else made
+    shared = _shared(job for job, _ in again)
     require(
-        not shared and all(other == tag for _, other in made),
-        f"jobs of the sweep with other settings would share the folder {next(iter(shared), tag)}: "
-        "run them one by one, each with a tag=... of its own",
+        not shared,
+        "jobs of the sweep with other settings would share the folder "
+        f"{', '.join(shared[:1])}: run them one by one, each with a tag or a results_dir of its own",
     )
     return [word]
 
