@@ -184,7 +184,7 @@ def heldout_error(part, W, variance):
 
     Squared loss: MSE_i / variance_i, from the held-out Gram matrices; with ``part.pooled`` squared
     errors that all tasks' are relative to, so that their mean is the pooled error. Logistic loss:
-    1 - AUC.
+    1 - AUC, see also `heldout_loss`.
 
     Parameters
     ----------
@@ -215,3 +215,9 @@ def _(part: LogisticLoss, W, variance):
         ],
         axis=1,
     )
+
+
+def heldout_loss(part, W, variance=None):
+    """The same by the loss of a sample, for labels of which no held-out part has both classes."""
+    defined = (part.n > 0) & ~part.idle
+    return np.where(defined, part.value(W) / (part.weight * np.maximum(part.n, 1)), np.nan)

@@ -96,7 +96,7 @@ BAD = {
     "method.grid.lam=nan": "method.grid.lam = nan must be finite and at least 0",
     "method.grid.lam=[]": "method.grid.lam is empty",
     "tag=../elsewhere": "tag = ../elsewhere: use letters, digits, - and /",
-    "tuning.folds=11": "tuning.folds = 11 is more than the 10 training samples of the largest task",
+    "dataset.n=1": "no task has two training samples, which cross-validation needs: tuning=fixed",
     "tuning.folds=1": "tuning.folds = 1: use at least 2",
     "method.grid.accelerated=maybe": "method.grid.accelerated = maybe must be true or false",
     "method=lrr": "unknown method 'lrr': did you mean lr",

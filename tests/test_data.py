@@ -233,15 +233,19 @@ def test_folds_are_even_and_stratified(n_folds, seed, binary):
             assert counts.max() - counts.min() <= 1
 
 
-def test_more_folds_than_any_task_has_samples_are_refused(rng):
-    with pytest.raises(InputError, match="n_folds = 9 is more than the 8 training samples of"):
-        assign_folds(ragged_data(rng, m=30, low=5, high=8), 9, rng)
+def test_folds_need_a_task_with_two_samples(rng):
+    with pytest.raises(InputError, match="no task has two training samples, which cross-valid"):
+        assign_folds(ragged_data(rng, m=30, low=1, high=1), 2, rng)
+    with pytest.raises(InputError, match="n_folds = 1: cross-validation needs at least 2"):
+        assign_folds(ragged_data(rng), 1, rng)
 
 
-def test_a_task_smaller_than_the_folds_is_held_out_once_for_each_sample(rng):
+@pytest.mark.parametrize("n_folds", [6, 40])
+def test_a_task_smaller_than_the_folds_is_held_out_once_for_each_sample(n_folds, rng):
+    """Also where no task has as many samples as there are folds."""
     data = ragged_data(rng, m=30, low=1, high=9)
-    for labels in assign_folds(data, 6, rng):
-        assert np.bincount(labels, minlength=6).max() <= -(-len(labels) // 6)
+    for labels in assign_folds(data, n_folds, rng):
+        assert np.bincount(labels, minlength=n_folds).max() <= -(-len(labels) // n_folds)
 
 
 @pytest.mark.parametrize("used", [20, 40, 320])

@@ -144,9 +144,9 @@ def test_ids_and_levels_are_text(tmp_path):
         text += f"{owner},01,{i}\n{owner},1B,{i + 1}\n{owner},1,{i + 2}\n"
     data = table(tmp_path, text, levels={"grade": ["01", "1B", "1"]}).load(None)
     assert data.task_names == ("001", "01", "1", "1e0", "NA", "None")
-    assert data.feature_names == ("grade=01", "grade=1B", "grade=1", "(bias)")
+    assert data.feature_names == ("grade=01", "grade=1B", "grade=1")
     for X in data.X:
-        np.testing.assert_array_equal(X, np.column_stack([np.eye(3), np.ones(3)]))
+        np.testing.assert_array_equal(X, np.eye(3))
 
 
 @pytest.mark.parametrize("junk", ["unknown", "1.5", "", "NA", "1e400", "é", "2020-01-01", "True"])
@@ -163,7 +163,7 @@ def test_a_value_of_one_task_changes_no_other_task(junk, column, strict, tmp_pat
         }
     )
     declared = {"ranges": {"age": [10, 20]}, "levels": {"grade": [1, 2, 3]}, "indicators": ["age"]}
-    declared |= {"kind": "regression", "strict": strict}
+    declared |= {"kind": "regression", "target_range": [-4, 4], "strict": strict}
     want = table(tmp_path, frame.to_csv(index=False), **declared)
     frame = frame.astype(str)
     frame.loc[2, column] = junk
@@ -255,11 +255,16 @@ def test_no_task_vanishes(tmp_path):
 def test_rows_are_bounded_in_public(tmp_path):
     """The norm that `method.eta=public` rests on is stated and holds, for extreme values too."""
     text = PLAIN + "b,1e300,f,1e300\nb,1e-300,m,2\n"
+    declared = {"n_public": [1, 9], "norm": 2.5, "ranges": {"age": [0, 2e300]}}
     for rows, norm in (("unit", 1.0), ("clip", 2.5)):
-        for part in table(tmp_path, text, rows=rows, norm=2.5, n_public=[1, 9]).draw(None, 0, 0):
-            assert part.row_norm == norm
-            assert part.n_public == (1, 9)
-            assert max(np.linalg.norm(X, axis=1).max() for X in part.X) <= norm + 1e-12
+        for options in (declared, {"n_public": [1, 9], "norm": 2.5}):
+            for bound, one in ((norm, False), (np.hypot(norm, 1), True)):
+                got = table(tmp_path, text, rows=rows, intercept=one, **options)
+                for part in got.draw(None, 0, 0):
+                    assert part.row_norm == pytest.approx(bound)
+                    assert part.n_public == (1, 9)
+                    longest = max(np.linalg.norm(X, axis=1).max() for X in part.X)
+                    assert 0.7 <= longest <= bound + 1e-12
 
 
 def test_all_rows_train(tmp_path):
@@ -278,14 +283,15 @@ def test_notes_say_what_was_understood(tmp_path):
     got = table(tmp_path, text, ranges={"day": [50, 60]}, drop=["name"], kind="regression")
     assert got.notes == (
         "6 tasks (school) with 9 / 10 / 10 rows (smallest / median / largest), 59 in all",
-        "columns: 1 numbers (day); 3 features with the bias",
+        "columns: 1 numbers (day); 2 features and an intercept",
         "59 of 60 rows are used",
         "1 of 60 rows left out: no score",
         "columns left out: name",
         "declared: ranges of day",
         "values out of range, clipped (of 59 rows): day 1",
         "gaps (of 59 rows): day 1",
-        "read off all tasks' rows, not declared: that day has gaps (indicators)",
+        "read off all tasks' rows, not declared: mean and sd of score (target_range); "
+        "that day has gaps (indicators)",
     )
 
 
@@ -325,7 +331,7 @@ def test_columns_with_any_name_can_be_declared(tmp_path):
     got = Table(path=str(tmp_path / "t.csv"), schema=str(tmp_path / "s.yaml"))
     assert got.caveats == ()
     want = [f"{n}={v}" if k % 2 else n for k, n in enumerate(NAMES) for v in ["01", "1B", "no"]]
-    assert got.load(None).feature_names == (*dict.fromkeys(want), "(bias)")
+    assert got.load(None).feature_names == tuple(dict.fromkeys(want))
     assert "declared: ranges of" in " ".join(got.notes)
     again = mpmtl_run("t.csv", "--out", "s.yaml", cwd=tmp_path, program="mpmtl-schema")
     assert again.returncode == 2
@@ -352,7 +358,7 @@ def test_what_a_schema_declares(tmp_path):
     text = "who,school,age,sex,day,other,score\nx,a,11,f,3,1,2\ny,a,-9,m,4,1,3\nz,b,12,m,5,1,4\n"
     (tmp_path / "t.csv").write_text(text)
     got = Table(path=str(tmp_path / "t.csv"), schema=str(tmp_path / "s.yaml"), target_range=[2, 3])
-    assert got.load(None).feature_names == ("age", "age missing", "sex=f", "sex=m", "day", "(bias)")
+    assert got.load(None).feature_names == ("age", "age missing", "sex=f", "sex=m", "day")
     assert np.concatenate(got.load(None).y).max() == 3
     assert "columns left out: who, other" in got.notes
     assert got.notes[-1] == "read off all tasks' rows, not declared: mean and sd of day (ranges)"

@@ -1,13 +1,16 @@
 """Ridge paths: optimality, closed forms, degenerate designs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import ragged_data
+from scipy.optimize import minimize
 
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.solvers import single_task
-from mpmtl.solvers.single_task import ridge_path, ridge_solver
+from mpmtl.solvers.single_task import BARELY, ridge_path, ridge_solver
 
 LAMS = [1e-4, 1e-2, 1.0, 100.0]
 
@@ -81,3 +84,112 @@ def test_hessians_are_kept(rng, monkeypatch):
     W = ridge_path(datafit, LAMS)
     assert np.abs(datafit.gradient(W) + np.array(LAMS)[:, None, None] * W).max() < 1e-12 * 300
     assert len(count) < 3 * 4 * len(LAMS)
+
+
+# With an intercept, the last weight
+
+
+def with_levels(rng, kind="regression", d=3, low=8, high=14):
+    """Ragged tasks with an intercept, whose levels are far from zero."""
+    data = ragged_data(rng, 5, d, kind, low, high)
+    if kind == "regression":
+        data = replace(data, y=tuple(y + 10 * i for i, y in enumerate(data.y)))
+    return data.with_intercept()
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("d", [3, 20])
+def test_a_path_with_free_intercepts_is_stationary(kind, average, d, rng):
+    """Of slopes w and intercept b: gradient + lambda w = 0 and gradient = 0; a logistic level, the
+    score b + x'w of the mean sample x, is barely penalised."""
+    datafit = datafit_for(with_levels(rng, kind, d), average)
+    W = ridge_path(datafit, LAMS)
+    residual = datafit.gradient(W)
+    residual[..., :-1] += np.array(LAMS)[:, None, None] * W[..., :-1]
+    if kind == "binary":
+        means = np.stack([X.mean(axis=0) for X in datafit.X])
+        level = BARELY * datafit.n * datafit.weight * np.einsum("bmd,md->bm", W, means)
+        residual += level[..., None] * means
+        assert np.abs(level).max() < 1e-2
+    assert np.abs(residual).max() < 1e-10 * max(1.0, datafit.lipschitz())
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_free_intercepts_equal_one_least_squares_problem(average, rng):
+    """Rows sqrt(c) (x, 1) and sqrt(lambda) (e_j, 0), without any centring."""
+    datafit = datafit_for(with_levels(rng), average)
+    for lam, models in zip(LAMS, ridge_path(datafit, LAMS), strict=True):
+        for X, y, c, w in zip(datafit.X, datafit.y, datafit.weight, models, strict=True):
+            rows = np.vstack([np.sqrt(c) * X, np.sqrt(lam) * np.eye(4)[:3]])
+            want = np.linalg.lstsq(rows, np.append(np.sqrt(c) * y, np.zeros(3)), rcond=None)[0]
+            np.testing.assert_allclose(w, want, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("lam", [0.05, 1.0])
+def test_free_logistic_intercepts_equal_a_general_minimiser(lam, average, rng):
+    datafit = datafit_for(with_levels(rng, "binary", low=30, high=40), average)
+    models = ridge_path(datafit, [lam])[0]
+    for i, w in enumerate(models):
+
+        def objective(v, i=i):
+            return datafit.value(np.tile(v, (1, 5, 1)))[0, i] + lam / 2 * v[:-1] @ v[:-1]
+
+        best = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-8})
+        np.testing.assert_allclose(w, best.x, atol=2e-3)  # the level's own small penalty
+        assert objective(w) <= best.fun + 1e-4 * max(1.0, best.fun)
+
+
+def test_an_infinite_penalty_gives_each_tasks_own_mean(rng):
+    data = with_levels(rng)
+    W = ridge_path(datafit_for(data), [np.inf, 1e-3])[0]
+    np.testing.assert_array_equal(W[:, :-1], 0)
+    np.testing.assert_allclose(W[:, -1], [y.mean() for y in data.y])
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_tasks_with_little_to_learn_from_have_finite_models(kind, average, rng):
+    """No row, one row, one class or one value: in each the level is what the targets say."""
+    X = tuple(rng.standard_normal((n, 3)) for n in (0, 1, 1, 6, 6))
+    y = tuple(np.array(t) for t in ([], [1.0], [-1.0], [1.0] * 6, [-1.0] * 6))
+    names = {"task_names": tuple("abcde"), "feature_names": tuple("xyz")}
+    datafit = datafit_for(MultiTaskData(X, y, kind, **names).with_intercept(), average)
+    lams = [0.0, 1e-6, 1.0] + [np.inf] * (kind == "regression")
+    W = ridge_path(datafit, lams)
+    assert np.isfinite(W).all()
+    np.testing.assert_array_equal(W[:, 0], 0)
+    for models in W:
+        for rows, w, target in zip(datafit.X[1:], models[1:], datafit.y[1:], strict=True):
+            if kind == "regression":
+                np.testing.assert_allclose(rows @ w, target, atol=1e-12)
+            else:
+                assert (np.sign(rows @ w) == target).all()
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
+def test_where_features_are_zero_does_not_matter(size, kind, average, rng):
+    """Features moved by as much: the same slopes, and the same scores to the digits that are left
+    of a sum of such numbers; a table whose declared ranges are far too wide is fitted alike."""
+    data = with_levels(rng, kind, low=20, high=30)
+    X = tuple(np.round(rows * 2**20) / 2**20 for rows in data.X)  # so that moving is exact
+    away = np.append(np.round(size * rng.uniform(1, 2, 3)), 0.0)
+    here = replace(data, X=X)
+    there = replace(data, X=tuple(rows + away for rows in X))
+    W, moved = (ridge_path(datafit_for(d, average), LAMS) for d in (here, there))
+    np.testing.assert_allclose(moved[..., :-1], W[..., :-1], rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(moved[..., -1], W[..., -1] - W[..., :-1] @ away[:-1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_a_shift_of_a_tasks_targets_moves_its_intercept_alone(average, rng):
+    data = with_levels(rng)
+    shifts = np.array([0.0, 1.0, -20.0, 1e3, 0.25])
+    moved = replace(data, y=tuple(y + s for y, s in zip(data.y, shifts, strict=True)))
+    lams = [*LAMS, np.inf]
+    W, V = (ridge_path(datafit_for(d, average), lams) for d in (data, moved))
+    np.testing.assert_allclose(V[..., :-1], W[..., :-1], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(V[..., -1], W[..., -1] + shifts, rtol=1e-11)

@@ -13,8 +13,10 @@ from mpmtl.data import Table
 from mpmtl.data.encoding import Column, Encoder
 from mpmtl.data.reading import Format, read_table
 from mpmtl.errors import InputError
+from mpmtl.experiments.predict import predict as predict_rows
 from mpmtl.experiments.predict import read_model
 from mpmtl.experiments.runner import execute, run_replicate
+from mpmtl.privacy.clipping import directions
 
 
 def frame_of(rng, m=6, low=8, high=20):
@@ -45,37 +47,41 @@ DECLARED = {
     "levels": {"sex": ["f", "m"]},
     "indicators": ["age"],
     "kind": "regression",
+    "target_range": [0, 20],
 }
 
 
-def test_encoding_by_hand(frame, tmp_path):
-    """One task, written out: range to [-1, 1], indicator, levels, bias, own mean, unit length."""
-    table = saved(frame, tmp_path / "t.csv", **DECLARED)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("rows", ["unit", "clip"])
+def test_encoding_by_hand(rows, intercept, frame, tmp_path):
+    """One task, written out: ranges to [-1, 1], indicator, levels, length of rows, intercept."""
+    options = DECLARED | {"rows": rows, "norm": 1.2, "intercept": intercept}
+    table = saved(frame, tmp_path / "t.csv", **options)
     train, test = table.draw(None, 0, 0)
-    assert train.feature_names == ("age", "age missing", "sex=f", "sex=m", "(bias)")
+    names = ("age", "age missing", "sex=f", "sex=m")
+    assert train.feature_names == (*names, "(intercept)") if intercept else names
     assert train.task_names == tuple(sorted(frame.school.unique()))
-    for part in (train, test):
-        for X in part.X:
-            np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1)
-    rows = frame[frame.school == "s0"]
+    own = frame[frame.school == "s0"]
     raw = pd.DataFrame(
         {
-            "age": (rows.age - 15) / 5,
-            "gap": rows.age.isna().astype(float),
-            "f": (rows.sex == "f").astype(float),
-            "m": (rows.sex == "m").astype(float),
-            "one": 1.0,
+            "age": (own.age - 15) / 5,
+            "gap": own.age.isna().astype(float),
+            "f": (own.sex == "f").astype(float),
+            "m": (own.sex == "m").astype(float),
         }
     )
     fill = np.array(train.recipes[0]["fill"])
     raw["age"] = raw.age.fillna(fill[0])
-    want = raw.to_numpy() / np.linalg.norm(raw.to_numpy(), axis=1, keepdims=True)
-    y = rows.score.to_numpy() - train.recipes[0]["offset"]
+    lengths = np.linalg.norm(raw.to_numpy(), axis=1, keepdims=True)
+    want = raw.to_numpy() / (lengths if rows == "unit" else np.maximum(1, lengths / 1.2))
+    if intercept:
+        want = np.column_stack([want, np.ones(len(want))])
+    y = (own.score.to_numpy() - 10) / 10
     got_X, got_y = np.vstack([train.X[0], test.X[0]]), np.concatenate([train.y[0], test.y[0]])
     by_target, wanted = np.argsort(got_y), np.argsort(y)
     np.testing.assert_allclose(got_y[by_target], y[wanted])
     np.testing.assert_allclose(got_X[by_target], want[wanted])
-    assert train.y[0].mean() == pytest.approx(0, abs=1e-12)
+    assert 1 < lengths.max() > 1.2 > lengths.min()
 
 
 def test_declared_columns_read_nothing_off_the_table(frame, tmp_path):
@@ -136,6 +142,8 @@ def test_rows_are_clipped_at_the_declared_norm_only(frame, tmp_path):
     raw = saved(frame, tmp_path / "t.csv", rows="clip", norm=1e9).draw(None, 0, 0)[0]
     clipped = saved(frame, tmp_path / "t.csv", rows="clip", norm=1.5).draw(None, 0, 0)[0]
     for X, short in zip(raw.X, clipped.X, strict=True):
+        np.testing.assert_array_equal(short[:, -1], 1)
+        X, short = X[:, :-1], short[:, :-1]
         norms = np.linalg.norm(X, axis=1)
         np.testing.assert_allclose(np.linalg.norm(short, axis=1), np.minimum(norms, 1.5))
         np.testing.assert_allclose(short[norms <= 1.5], X[norms <= 1.5])
@@ -294,7 +302,7 @@ def test_columns_are_declared_on_the_command_line(frame, tmp_path):
     done = mpmtl_run(
         *("dataset=table", "dataset.path=t.csv", "dataset.task=school", "dataset.target=score"),
         *("dataset.ranges={age: [10, 20]}", "dataset.levels={sex: [f, m]}"),
-        *("dataset.indicators=[age]", "dataset.kind=regression"),
+        *("dataset.indicators=[age]", "dataset.kind=regression", "dataset.target_range=[0, 20]"),
         *("method=fl_local", "epsilon=1", "scale=smoke", "n_jobs=1"),
         cwd=tmp_path,
     )
@@ -315,7 +323,7 @@ def test_predictions_are_the_models_own(frame, run_with_models, tmp_path):
         model = read_model(path)
         rows = text[text.school == model["task"]]
         X = model["encoder"].finish(model["encoder"].encode(rows), model["fill"])
-        want = X @ model["coef"] + model["offset"]
+        want = X @ model["coef"] + model["intercept"]
         np.testing.assert_allclose(got.prediction[rows.index], want, rtol=1e-12)
     error = ((got.prediction - got.score) ** 2).mean() / got.score.var()
     assert error < 0.5
@@ -332,7 +340,7 @@ def test_a_model_file_holds_nothing_of_another_task(frame, run_with_models):
             if i != j:
                 assert f'"{other["task"]}"' not in text
                 assert str(other["coef"][0]) not in text
-                assert str(other["recipe"]["offset"]) not in text
+                assert str(other["intercept"]) not in text
 
 
 def test_released_matrices_are_kept_apart(run_with_models):
@@ -529,3 +537,203 @@ def test_numbers_survive_any_scale():
     encoder = Encoder((Column("x", center=1.0, limit=1.0),), rows="clip", norm=0.5)
     X = encoder.finish(encoder.encode(pd.DataFrame({"x": ["50.0", ""]})), [0.25, 1.0])
     assert np.linalg.norm(X, axis=1).max() <= 0.5 + 1e-12
+
+
+# Levels, units, few rows: what a run on a table does
+
+
+def drawn(m, n, seed=0, level=1.0, noise=0.5):
+    """Tasks of n rows with models of their own, two numbers and levels that are `level` apart."""
+    rng, rows = np.random.default_rng(seed), []
+    for task in range(m):
+        w, b, X = rng.standard_normal(2), level * rng.standard_normal(), rng.standard_normal((n, 2))
+        y = X @ w + b + noise * rng.standard_normal(n)
+        rows.append(pd.DataFrame({"school": f"s{task:02}", "x": X[:, 0], "z": X[:, 1], "score": y}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def record_of(table, *words):
+    run = make_run(*words, "tuning=standard", "save_models=true")
+    return run_replicate(type(run)(**{**vars(run), "dataset": table}), 0)
+
+
+def metrics_of(record):
+    return {row["metric"]: row["value"] for row in record["replicates"]}
+
+
+def parts_of(frame, table):
+    """Index of the training and of the test rows in the frame, by their targets."""
+    train, test = table.draw(None, 0, 0)
+    offset, scale = train.units
+    found = []
+    for part in (train, test):
+        y = offset + scale * np.concatenate(part.y)
+        found.append(np.abs(frame.score.to_numpy() - y[:, None]).argmin(axis=1))
+    assert sorted(np.concatenate(found)) == list(range(len(frame)))
+    return found
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("method", ["stl", "fl", "fl_local"])
+def test_units_change_no_number_of_a_run(method, declared, tmp_path):
+    """Targets times 1000 plus a million, a column in other units: the same errors, all of them."""
+    frame = drawn(12, 14)
+    ranges = {"x": [-6, 6], "z": [-6, 6]}, {"x": [-152.4 + 300, 152.4 + 300], "z": [-6, 6]}
+    targets = [-20, 20], [1e6 - 2e4, 1e6 + 2e4]
+    moved = frame.assign(score=1e6 + 1000 * frame.score, x=300 + 25.4 * frame.x)
+    errors = []
+    for f, span, target in zip((frame, moved), ranges, targets, strict=True):
+        options = {"ranges": span, "target_range": target, "kind": "regression"}
+        table = saved(f, tmp_path / "t.csv", **(options if declared else {}))
+        errors.append(metrics_of(record_of(table, f"method={method}", "privacy=none")))
+    assert errors[0] == pytest.approx(errors[1], rel=1e-6)
+    assert errors[0]["nmse_own_mean"] < 0.6
+
+
+@pytest.mark.parametrize("declared", [{}, {"target_range": [-9, 9]}])
+@pytest.mark.parametrize("method", ["stl", "fl", "fl_local", "lr", "mr_mtl"])
+def test_targets_of_test_rows_change_no_model(method, declared, tmp_path):
+    """Not a level, not a unit, not a choice: bit for bit."""
+    frame = drawn(8, 10)
+    table = saved(frame, tmp_path / "t.csv", **declared)
+    _, test = parts_of(frame, table)
+    (tmp_path / "other").mkdir()  # a split goes by the name of the file
+    other = frame.copy()
+    other.loc[test, "score"] = 3 * other.score[test] - 1
+    first, second = (
+        record_of(t, f"method={method}", "epsilon=5")
+        for t in (table, saved(other, tmp_path / "other/t.csv", **declared))
+    )
+    assert first["models"] == second["models"]
+    assert first["settings"] == second["settings"]
+    assert metrics_of(first) != metrics_of(second)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("method", ["stl", "fl", "lr"])
+def test_a_saved_model_predicts_by_hand(method, declared, frame, tmp_path):
+    """The target's own units: encoded values times coef plus intercept, with gaps filled by the
+    task's own mean; on the training table's test rows they have the error that the run reports."""
+    table = saved(frame, tmp_path / "t.csv", **(DECLARED if declared else {}))
+    train_rows, test_rows = parts_of(frame, table)
+    record = record_of(table, f"method={method}", "epsilon=5")
+    center, scale = (15, 5) if declared else (frame.age.mean(), frame.age.std(ddof=0))
+    age = (frame.age - center) / scale
+    predicted, means = np.full(len(frame), np.nan), np.full(len(frame), np.nan)
+    models = {}
+    for i, model in enumerate(record["models"]):
+        own = (frame.school == model["task"]).to_numpy()
+        known = own & np.isin(np.arange(len(frame)), train_rows)
+        features = [age.fillna(age[known].mean()), age.isna(), frame.sex == "f", frame.sex == "m"]
+        assert model["features"] == ["age", "age missing", "sex=f", "sex=m"]
+        scores = np.column_stack(features).astype(float) @ model["coef"] + model["intercept"]
+        predicted[own], means[own] = scores[own], frame.score[known].mean()
+        path = tmp_path / f"task-{i}.json"
+        path.write_text(json.dumps(model))
+        models[model["task"]] = read_model(path)
+    values, _ = predict_rows(models, read_table(tmp_path / "t.csv").frame, "school")
+    np.testing.assert_allclose(values, predicted, rtol=1e-10)
+    y = frame.score.to_numpy()[test_rows]
+    error = ((y - predicted[test_rows]) ** 2).sum() / ((y - means[test_rows]) ** 2).sum()
+    assert metrics_of(record)["nmse_own_mean"] == pytest.approx(error, rel=1e-9)
+
+
+def test_saved_models_of_classes_have_the_auc_of_the_run(tmp_path):
+    frame = drawn(6, 40)
+    frame["score"] = np.where(frame.score > frame.score.median(), "yes", "no")
+    frame["x"] += np.arange(len(frame)) * 1e-9  # so that a row is known by its number
+    table = saved(frame, tmp_path / "t.csv")
+    record = record_of(table, "method=stl")
+    values = []
+    _, test = table.draw(None, 0, 0)
+    for model, X, y in zip(record["models"], test.X, test.y, strict=True):
+        own = frame[frame.school == model["task"]]
+        features = [(own[c] - frame[c].mean()) / frame[c].std(ddof=0) for c in ("x", "z")]
+        rows = np.column_stack(features)
+        at = np.abs(rows[:, :1] - X[:, 0]).argmin(axis=0)
+        np.testing.assert_allclose(rows[at], X[:, :2], atol=1e-9)
+        scores = rows[at] @ model["coef"] + model["intercept"]
+        positive = (own.score == "yes").to_numpy()[at]
+        assert (positive == (y > 0)).all()
+        values.append((scores[positive][:, None] > scores[~positive]).mean())
+    assert metrics_of(record)["aauc"] == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize("method", ["stl", "fl", "fl_local", "lr", "mr_mtl"])
+def test_four_rows_a_task_are_enough(method, tmp_path):
+    """27 such tasks run as they are, with the tuning of a plain command; with one or two rows each
+    there is one line that says what to do, and more training rows or no choice do."""
+    words = [f"method={method}", *(["privacy=gaussian"] if method != "stl" else [])]
+    record = record_of(saved(drawn(27, 4), tmp_path / "t.csv"), *words)
+    values = metrics_of(record)
+    assert np.isfinite(list(values.values())).all()
+    assert values["nmse_own_mean"] < 2
+    assert values["tasks_left_out"] == 0
+    two = saved(drawn(27, 2), tmp_path / "t.csv")
+    with pytest.raises(InputError, match="no task has two training samples.* tuning=fixed"):
+        record_of(two, *words)
+    run = make_run(*words, "tuning=fixed")
+    record = run_replicate(type(run)(**{**vars(run), "dataset": two}), 0)
+    assert np.isfinite(list(metrics_of(record).values())).all()
+    with pytest.raises(InputError, match="every task has one row only; is task = school right"):
+        record_of(saved(drawn(27, 1), tmp_path / "t.csv"), *words)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e3, -1e9])
+@pytest.mark.parametrize("method", ["stl", "fl", "fl_local", "lr", "mr_mtl"])
+def test_targets_that_are_constant_up_to_rounding(method, level, tmp_path):
+    """In some tasks, at the mean of all others or not: no error is out of all proportion."""
+    frame = drawn(12, 12, level=0.0)
+    frame["score"] += level - frame.score.mean()
+    place = frame.groupby("school").cumcount().to_numpy()
+    for k, value in enumerate((level, level, level + 0.3, level + 0.1, level - 3)):
+        near = np.array([value, value * (1 + 2e-16), value + 0.2 - 0.2])[place % 3]
+        frame["score"] = np.where(frame.school == f"s{k:02}", near, frame.score)
+    table = saved(frame, tmp_path / "t.csv", kind="regression")
+    values = metrics_of(record_of(table, f"method={method}", "epsilon=5"))
+    assert np.isfinite(list(values.values())).all()
+    assert values["nmse_own_mean"] < 3
+    assert max(values.values()) < 50
+
+
+@pytest.mark.parametrize("positive", [None, "yes"])
+@pytest.mark.parametrize("kind", ["auto", "binary"])
+def test_classes_need_no_range_of_targets(kind, positive, frame, tmp_path):
+    frame["score"] = np.where(frame.score > frame.score.median(), "yes", "no")
+    declared = {key: DECLARED[key] for key in ("ranges", "levels", "indicators")}
+    table = saved(frame, tmp_path / "t.csv", **declared, kind=kind, positive=positive)
+    wanted = [("(kind)", kind == "auto"), ("(positive)", positive is None)]
+    for word, missing in wanted:
+        assert (word in table.notes[-1]) == missing
+    assert table.caveats == (("pooled-schema",) if any(m for _, m in wanted) else ())
+    assert not any("target_range" in note for note in table.notes)
+
+
+# Rows
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 40])
+def test_the_default_norm_leaves_most_rows_alone(d, rng):
+    encoder = Encoder(tuple(Column(f"x{j}") for j in range(d)))
+    X = rng.standard_normal((3000, d))
+    same = (encoder.finish(X, np.zeros(d)) == X).all(axis=1)
+    assert same.mean() > (0.99 if d < 3 else 0.9999)
+    assert encoder.row_norm == pytest.approx(3 * np.sqrt(d))
+    far = encoder.finish(1e6 * X, np.zeros(d))
+    np.testing.assert_allclose(np.linalg.norm(far, axis=1), encoder.row_norm)
+    np.testing.assert_allclose(directions(far), directions(X))
+
+
+@pytest.mark.parametrize("rows", ["unit", "clip"])
+@pytest.mark.parametrize("norm", [None, 0.01, 5.0])
+def test_the_intercept_is_one_whatever_the_row(rows, norm, frame, tmp_path):
+    """Rows of zeros and of outliers too, and the public bound on rows holds with and without it."""
+    frame["age"] = frame.age.astype(object)
+    frame.loc[::7, "age"], frame.loc[3::7, "age"] = 1e200, 0.0
+    for intercept in (False, True):
+        options = {"rows": rows, "norm": norm, "intercept": intercept}
+        for part in saved(frame, tmp_path / "t.csv", **options).draw(None, 0, 0):
+            for X in part.X:
+                assert np.linalg.norm(X, axis=1).max() <= part.row_norm * (1 + 1e-12)
+                if intercept:
+                    np.testing.assert_array_equal(X[:, -1], 1.0)

@@ -1,14 +1,17 @@
 """Cross-validation and its race over folds."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from conftest import make_run
 
+from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError
-from mpmtl.experiments.tuning import DENSITIES, by_density, cross_validate, prepare
+from mpmtl.experiments.runner import run_replicate
+from mpmtl.experiments.tuning import DENSITIES, WIDEN_TO, by_density, cross_validate, prepare
 from mpmtl.methods import MeanRegularised, Method, Proximal, SharedRepresentation
+from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
 
 
@@ -169,3 +172,98 @@ def test_a_method_that_lacks_a_part_is_refused_once():
             private = view = None
             settings = {"lam": 1}  # noqa: RUF012
             candidates = fit = statement = print
+
+
+# Separate tasks: the grid goes on until the best penalty is inside
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Training and test samples as they are given."""
+
+    train: MultiTaskData
+    test: MultiTaskData
+    name: str = "drawn"
+
+    def draw(self, data_dir, seed, replicate):
+        return self.train, self.test
+
+
+def tasks_of(slope, noise, kind="regression", m=60, n=20, d=6, seed=0):
+    """Tasks with an intercept whose models have nothing in common; training and test samples."""
+    rng = np.random.default_rng(seed)
+    W, levels = slope * rng.standard_normal((m, d)), rng.standard_normal(m)
+    parts = []
+    for size in (n, 40):
+        X = [rng.standard_normal((size, d)) for _ in range(m)]
+        y = [
+            rows @ w + b + noise * rng.standard_normal(size)
+            for rows, w, b in zip(X, W, levels, strict=True)
+        ]
+        if kind == "binary":
+            y = [np.where(t > np.median(t), 1.0, -1.0) for t in y]
+        data = MultiTaskData.checked(X, y, kind).with_intercept()
+        parts.append(replace(data, pooled=kind == "regression"))
+    return Drawn(*parts)
+
+
+def plain_errors(problem, lams):
+    """Squared errors on all folds of ridge models with free intercepts, by a plain loop."""
+    total = np.zeros(len(lams))
+    for k, part in enumerate(problem.parts):
+        W = ridge_path(problem.training_part(k), lams)
+        for i, (X, y) in enumerate(zip(part.X, part.y, strict=True)):
+            total += ((W[:, i] @ X.T - y) ** 2).sum(axis=1)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise", "ridge"),
+    [
+        (1.0, 0.3, [10.0, 100.0, 1000.0]),  # the best is far below the grid
+        (1.0, 3.0, [1e-6, 1e-5]),  # far above
+        (0.15, 1.0, [1e-5, 1e-4]),  # farther, above L
+        (1.0, 1.0, [1e-3, 1e-2, 1e-1]),  # inside
+        (0.0, 1.0, [1e-6, 1e-5]),  # a task's own mean
+        (0.0, 1.0, [1e-3, 1e-2, 1e-1]),
+        (1.0, 0.0, [1e-1, 1.0]),  # none
+        (1.0, 0.0, [0.0, 1e-1, 1.0]),
+    ],
+)
+def test_the_best_penalty_is_inside_the_values_tried_or_at_a_limit(slope, noise, ridge):
+    data = tasks_of(slope, noise)
+    run = make_run("method=stl", f"tuning.ridge={ridge}", "tuning.folds=4")
+    problem = prepare(data.train, run.tuning, run.method, 0, 0)
+    L = problem.scales.lipschitz
+    tried = np.array(sorted({*(L * np.array(ridge)), *problem.scales.wider}))
+    errors = plain_errors(problem, tried)
+    best = int(np.argmin(errors))
+    np.testing.assert_allclose(
+        problem.start, ridge_path(problem.datafit, tried[[best]])[0], rtol=1e-9
+    )
+    limits = L * min(ridge) * WIDEN_TO[0], L * max(ridge) * WIDEN_TO[1]
+    assert tried[-1] == np.inf
+    assert best > 0 or tried[0] == 0 or tried[0] < 100 * limits[0]
+    assert best < len(tried) - 2 or tried[-2] > limits[1] / 100 or best == len(tried) - 1
+    assert len(tried) < 40
+    if noise > 0:  # nothing in a dense grid from end to end is much better
+        dense = plain_errors(problem, L * np.append(np.logspace(-8, 6, 57), np.inf))
+        assert errors[best] <= 1.03 * dense.min()
+    if slope == 0:
+        np.testing.assert_array_equal(problem.start[:, :-1], 0)
+        np.testing.assert_allclose(problem.start[:, -1], [y.mean() for y in data.train.y])
+
+
+@pytest.mark.parametrize("ridge", [[1e-3, 1e-2], [10.0, 100.0], [1e-2, 1e-1, 1.0], [0.1]])
+@pytest.mark.parametrize(
+    ("slope", "noise", "kind"),
+    [(1, 0.3, "regression"), (0.2, 1, "regression"), (0, 1, "regression"), (1, 1, "binary")],
+)
+def test_the_method_stl_has_the_numbers_of_the_stl_in_every_card(slope, noise, kind, ridge):
+    """The same penalties are tried, so the same one is chosen, and it is at no edge."""
+    run = make_run("method=stl", f"tuning.ridge={ridge}", "tuning.folds=4")
+    record = run_replicate(replace(run, dataset=tasks_of(slope, noise, kind, m=25, d=4)), 0)
+    values = {row["metric"]: row["value"] for row in record["replicates"]}
+    main = next(iter(values))
+    assert values[main] == pytest.approx(values[f"{main}_stl"], rel=1e-9)
+    assert record["edges"] == []

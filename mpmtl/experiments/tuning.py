@@ -11,7 +11,7 @@ from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
 from mpmtl.errors import require
 from mpmtl.methods import Scales
 from mpmtl.methods.base import one_of
-from mpmtl.metrics import heldout_error
+from mpmtl.metrics import heldout_error, heldout_loss
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
 
@@ -96,6 +96,8 @@ class Problem:
     start : ndarray, shape (m, d)
         STL models of all training samples.
     scales : Scales
+    heldout : callable
+        `heldout_error`, or `heldout_loss` where it is not defined.
     """
 
     datafit: object
@@ -104,6 +106,7 @@ class Problem:
     fold_starts: list
     start: np.ndarray
     scales: Scales
+    heldout: object = heldout_error
 
     def training_part(self, fold):
         """Loss of all folds but one."""
@@ -139,7 +142,10 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
             datafit_for(train.take([np.flatnonzero(f == k) for f in labels]), loss_average, public)
             for k in range(tuning.folds)
         ]
-    compute = partial(_separate_tasks, datafit, parts, variance, lams)
+    heldout = heldout_error
+    if train.kind == "binary" and not any(len(set(y)) == 2 for p in parts for y in p.y):
+        heldout = heldout_loss
+    compute = partial(_separate_tasks, datafit, parts, variance, lams, heldout)
     slow = keep is not None and isinstance(datafit, LogisticLoss)
     if slow:
         settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
@@ -156,7 +162,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         public=public,
         wider=tuple(np.setdiff1d(tried, lams).tolist()),
     )
-    return Problem(datafit, parts, variance, list(fold_starts), start, scales)
+    return Problem(datafit, parts, variance, list(fold_starts), start, scales, heldout)
 
 
 def _samples(datafit, public):
@@ -166,7 +172,7 @@ def _samples(datafit, public):
     return float(datafit.n_public[1] if public else datafit.n.mean())
 
 
-def _separate_tasks(datafit, parts, variance, lams):
+def _separate_tasks(datafit, parts, variance, lams, heldout):
     """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d); and the
     penalties tried, (B,)."""
     if len(lams) == 1 or not parts:
@@ -174,23 +180,26 @@ def _separate_tasks(datafit, parts, variance, lams):
         return ridge_path(datafit, lams[:1])[0], np.array(paths), lams
     rests = [_merged_without(parts, k) for k in range(len(parts))]
     tried, paths, errors = np.zeros(0), [], np.zeros(0)
+    positive = lams[lams > 0]
+    limits = positive.min(initial=np.inf) * WIDEN_TO[0], positive.max(initial=0) * WIDEN_TO[1]
     if datafit.intercept and isinstance(datafit, SquaredLoss):
         lams = np.append(lams, np.inf)  # each task's own mean
-    limits = lams.min() * WIDEN_TO[0], lams[np.isfinite(lams)].max() * WIDEN_TO[1]
     while len(lams):
         of_folds = [ridge_path(rest, lams) for rest in rests]
-        new = [heldout_error(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
+        new = [heldout(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
         tried, errors = np.append(tried, lams), np.append(errors, _mean_error(new))
         paths += list(np.swapaxes(of_folds, 0, 1))
-        best = int(np.argmin(errors))
-        lams = _beyond(tried, tried[best], limits)
+        lams = _beyond(tried, errors, limits)
+    best = int(np.argmin(errors))
     order = np.argsort(tried, kind="stable")
     return ridge_path(datafit, tried[[best]])[0], paths[best], tried[order]
 
 
-def _beyond(tried, best, limits):
-    """The next penalties where the best one is at an end of those tried, by the factor there."""
+def _beyond(tried, errors, limits):
+    """The next penalties where the best finite one is at an end of those tried, by the factor
+    there. Own means, better than a grid of far too small penalties, do not end the search."""
     known = np.unique(tried[(tried > 0) & np.isfinite(tried)])
+    best = tried[np.argmin(np.where(np.isfinite(tried), errors, np.inf))]
     if len(known) < 2 or best not in (known[0], known[-1]):
         return np.zeros(0)
     if best == known[0]:
@@ -237,7 +246,7 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
         running = [candidates[i] for i in alive]
         fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)
         for indices, W in method.fit(training, problem.fold_starts[k], running, budget, noise(k)):
-            fold[indices] = heldout_error(part, W, problem.variance)
+            fold[indices] = problem.heldout(part, W, problem.variance)
         folds.append(fold)
     errors = np.full(len(candidates), np.inf)
     errors[alive] = _mean_error(folds)

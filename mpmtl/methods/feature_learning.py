@@ -16,7 +16,7 @@ from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
-WIDEST = (1e-8, 1e6)  # how far it goes on where the best gamma of separate tasks is at an end
+WIDEST = (1e-10, 1e6)  # how far it goes on where the best gamma of separate tasks is at an end
 AROUND = np.array([0.5, 1.0, 2.0])  # the same for the logistic loss, in units of the ridge of W0
 FAR = np.array([0.1, 0.5, 2.0, 8.0, 32.0, 128.0])  # the same with an intercept
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk

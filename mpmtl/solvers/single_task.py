@@ -10,7 +10,7 @@ from scipy.special import expit
 from mpmtl.datafits import LogisticLoss, SquaredLoss
 
 TOL = 1e-13  # of the objective
-BARELY = 1e-5  # penalty of a free logistic intercept, relative to n: it stays finite for one class
+BARELY = 1e-5  # penalty of a free logistic level, relative to n: it stays finite for one class
 MAX_STEPS = 100
 FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
 
@@ -83,7 +83,14 @@ def _(datafit: SquaredLoss, lams):
 
 @_free_intercept.register
 def _(datafit: LogisticLoss, lams):
-    return ridge_solver(datafit)(lams, free=True)
+    """With features about their means, so that where a feature is zero does not matter: neither to
+    Newton's steps nor to what is barely penalised, the score of the task's mean sample."""
+    means = [X.sum(axis=0) / max(len(X), 1) for X in datafit.X]
+    means = np.stack([np.append(mean[:-1], 0.0) for mean in means])
+    X = tuple(X - mean for X, mean in zip(datafit.X, means, strict=True))
+    W = ridge_solver(replace(datafit, X=X))(lams, free=True)
+    W[..., -1] -= np.einsum("bmd,md->bm", W, means)
+    return W
 
 
 @singledispatch
