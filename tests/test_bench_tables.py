@@ -197,6 +197,12 @@ def test_bold_is_the_best_that_protects_and_what_failed_is_named(frame):
     assert "2 of 2" in bench.verdict_table(frame)
 
 
+def test_without_peers_there_are_no_verdicts(frame):
+    page = bench.page(frame[frame.model == "fl"])
+    assert "fl no noise" in page
+    assert "not worse" not in page
+
+
 def test_a_page_keeps_what_is_around_the_marks():
     begin, end = bench.MARKS
     page = f"before\n{begin}\nold\n{end}\nafter\n"
