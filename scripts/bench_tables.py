@@ -69,7 +69,7 @@ class Source:
     repeats : int, optional
         Rows of each task, in their order.
     further : bool
-        Of the tables that were not looked at while the methods were made.
+        Beyond the eleven tables that the defaults were made for.
     tuning : str
         Of the methods that are cross-validated.
     """
@@ -503,9 +503,9 @@ def page(frame):
     replicates, tables = frame.replicate.nunique(), frame.table.unique()
     thinner = [f"{name} ({SOURCES[name].tuning})" for name in tables if _is_thinner(name)]
     lines = [
-        f"Means over {replicates} replicates. Lower is better. `+`: a further table, not looked at",
-        "while the methods were made. **Bold**: the least error of what looks at one task at a",
-        "time or has a budget; the other columns protect nothing.",
+        f"Means over {replicates} replicates. Lower is better. `+`: a table beyond the eleven that",
+        "the defaults were made for (all were seen before, on other splits). **Bold**: the least",
+        "error of what looks at one task at a time or has a budget; the other columns protect nothing.",
         "",
         main_table(frame),
         "",
