@@ -505,7 +505,7 @@ def page(frame):
     lines = [
         f"Means over {replicates} replicates. Lower is better. `+`: a table beyond the eleven that",
         "the defaults were made for (all were seen before, on other splits). **Bold**: the least",
-        "error of what looks at one task at a time or has a budget; the other columns protect nothing.",
+        "error of what looks at one task at a time or has a budget; the others protect nothing.",
         "",
         main_table(frame),
         "",
