@@ -63,7 +63,11 @@ bench: install  ## time every method, whole runs and other solvers: tables (want
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_solvers.py
 
+bench-tables: install  ## compare with ridge, mixed and pooled models on 20 real tables, 30 minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tables]'
+	$(BIN)/python scripts/bench_tables.py --docs docs/tables.md
+
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench clean
+.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench bench-tables clean
