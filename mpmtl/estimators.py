@@ -173,7 +173,8 @@ class PrivateMultiTaskLearner(_Learner):
     accelerated : bool
     alpha : float, optional
         Allocation eps_t ~ t^alpha; default is theory's 2/5 (accelerated) or 0.
-    clip : {"models", "covariance"}
+    clip : {"auto", "models", "covariance"}
+        Clip the models, or only inside the covariance; "auto": the latter with an intercept.
     row_norm : float or None
         Rows that are longer are shortened to it; choose it without looking at the data.
     eta : "public", float or None
@@ -198,7 +199,7 @@ class PrivateMultiTaskLearner(_Learner):
     ridge: float = 1.0
     accelerated: bool = True
     alpha: float | None = None
-    clip: str = "models"
+    clip: str = "auto"
     row_norm: float | None = 1.0
     eta: float | str | None = "public"
     loss_average: bool = True

@@ -115,7 +115,7 @@ BAD = {
     "dataset.m=0": "dataset.m = 0 must be at least 1",
     "dataset.m=many": "dataset.m = many must be a whole number",
     "dataset.m=1 dataset.blocks=1": "needs m >= 2 tasks",
-    "method.clip=none": "method.clip = none: use models or covariance",
+    "method.clip=none": "method.clip = none: use auto or models or covariance",
     "method.mu=0": "method.mu = 0 must be finite and above 0",
     "n_replicates=0": "n_replicates = 0 must be at least 1",
     "n_jobs=0": "n_jobs = 0",

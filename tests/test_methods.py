@@ -8,6 +8,7 @@ import pytest
 from conftest import make_run, ragged_data
 
 from mpmtl import Gaussian, Laplace, NoNoise, TwoSidedWishart, Wishart, wishart_delta
+from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.experiments.tuning import cross_validate, edges, prepare
 from mpmtl.methods import (
@@ -186,3 +187,22 @@ def test_stl_is_proved_and_tuning_is_not_covered():
     block = SingleTask().statement(None, NO_BUDGET, None)
     assert (block.proved.epsilon, block.proved.delta) == (0, 0)
     assert block.caveats == ()  # what is tuned over all tasks is a matter of the run
+
+
+def test_a_level_far_from_zero_survives_the_clipping(rng):
+    """With an intercept only the release is clipped; K is half of a model that is all level."""
+    X = [rng.standard_normal((20, 2)) for _ in range(6)]
+    y = [10.0 * (-1) ** i + 0.1 * rng.standard_normal(20) for i in range(6)]
+    datafit = datafit_for(MultiTaskData.checked(X, y).with_intercept())
+    W0 = ridge_path(datafit, [1.0])[0]
+    candidate = ProximalCandidate(1e-3, 20, True, False, alpha=0.4, K=5.0)
+    budget = Budget(Gaussian(), 100.0, 1e-3)
+    errors = {}
+    for clip in ("auto", "covariance", "models"):
+        method = Proximal("lr", "trace", private=True, clip=clip)
+        ((_, W),) = method.fit(datafit, W0, [candidate], budget, np.random.default_rng(0))
+        errors[clip] = float(datafit.squared_error(W).sum())
+        assert method.statement(candidate, budget, datafit).proved.epsilon == 100.0
+    assert errors["auto"] == errors["covariance"] < 0.1 * errors["models"]
+    plain = datafit_for(MultiTaskData.checked(X, y))
+    assert Proximal("lr", "trace", private=True).clips(plain) == "models"

@@ -169,7 +169,7 @@ def test_a_damaged_line_in_the_middle_is_run_again(tmp_path):
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder, _ = run_here(tmp_path, "method=lr")
     before = tables(folder)
-    with pytest.raises(ResultsError, match=r"method.clip: models -> covariance.*overwrite=true"):
+    with pytest.raises(ResultsError, match=r"method.clip: auto -> covariance.*overwrite=true"):
         run_here(tmp_path, "method=lr", "method.clip=covariance")
     assert tables(folder) == before
     run_here(tmp_path, "method=lr", "method.clip=covariance", "overwrite=true")

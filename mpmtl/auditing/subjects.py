@@ -280,7 +280,7 @@ def replayed_rounds(method, candidate, datafit, start, observed):
     penalty, others, rounds = penalty_named(method.penalty), observed.shape[2], []
 
     def project(t, W, W_tilde, threshold):
-        source = W_tilde if method.clip == "models" else W
+        source = W_tilde if method.clips(datafit) == "models" else W
         known = source[: 1 if t == 1 else None, :others]  # every repetition starts alike
         M, Sigma = released_covariance(penalty, known, observed[:, t - 1], threshold)
         common = penalty.covariance(W_tilde[:, :others])

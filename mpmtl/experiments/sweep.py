@@ -89,7 +89,7 @@ def folders_apart(config_name, build, words):
     require(
         not shared,
         "jobs of the sweep with other settings would share the folder "
-        f"{', '.join(shared[:1])}: run them one by one, each with a tag or a results_dir of its own",
+        f"{', '.join(shared[:1])}: run them one by one, each with its own tag or results_dir",
     )
     return [word]
 

@@ -66,7 +66,7 @@ class Decomposed(Proximal):
     def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
         own_start = W0 if self.init == "paper" else np.zeros_like(W0)
         local = penalty_named(self.local), np.array([c.lam_local for c in heads]), own_start
-        project = self._projection(release)
+        project = self._projection(datafit, release)
         for P, Q in proximal_rounds(datafit, project, W0, rounds, perturb, local):
             if log is not None:
                 log.arrays["local"] = Q[0]

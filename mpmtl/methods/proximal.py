@@ -74,8 +74,9 @@ class Proximal(Method):
         convex form is used, as in the paper.
     init : {"stl", "zero"}
         W^(0).
-    clip : {"models", "covariance"}
-        Clip the models (the paper), or only inside the covariance (same guarantee).
+    clip : {"auto", "models", "covariance"}
+        Clip the models (the paper), or only inside the covariance (same guarantee); "auto" is the
+        latter where tasks have an intercept: a clipped model loses its level.
     negative : {"abs", "clip"}
         sqrt(|Lambda|) or sqrt(max(Lambda, 0)) of a noisy covariance.
     mu : float
@@ -99,7 +100,7 @@ class Proximal(Method):
     penalty: str
     private: bool
     init: str = "stl"
-    clip: str = "models"
+    clip: str = "auto"
     negative: str = "abs"
     mu: float = 1e-3
     eta: float | str | None = None
@@ -128,7 +129,7 @@ class Proximal(Method):
             )
         for key, allowed in (
             ("init", self.starts),
-            ("clip", ("models", "covariance")),
+            ("clip", ("auto", "models", "covariance")),
             ("negative", ("abs", "clip")),
             ("lam_unit", LAM_UNITS),
             ("K_unit", K_UNITS),
@@ -286,10 +287,18 @@ class Proximal(Method):
     def _steps(self, datafit, W0, heads, rounds, release, perturb, log):
         """Models after each round, for the candidates that run together."""
         start = W0 if self.init == "stl" else np.zeros_like(W0)
-        return proximal_rounds(datafit, self._projection(release), start, rounds, perturb)
+        project = self._projection(datafit, release)
+        return proximal_rounds(datafit, project, start, rounds, perturb)
 
-    def _projection(self, release):
-        return Projection(penalty_named(self.penalty), release, self.clip, self.negative)
+    def clips(self, datafit):
+        """What is clipped, "models" or "covariance"."""
+        if self.clip != "auto":
+            return self.clip
+        return "covariance" if datafit.intercept else "models"
+
+    def _projection(self, datafit, release):
+        clip = self.clips(datafit)
+        return Projection(penalty_named(self.penalty), release, clip, self.negative)
 
     def gates(self, candidate, budget, datafit):
         return (budget.planned(self.release(datafit.shape[1]), budget.of_rounds(candidate)),)
