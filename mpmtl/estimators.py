@@ -96,9 +96,7 @@ class SingleTaskLearner(_Learner):
         datafit = self._datafit(X, y)
         if self.penalty == "l2":
             return self._keep(ridge_path(datafit, [self.lam])[0])
-        slopes, restored = datafit, lambda W: W
-        if datafit.intercept and self.kind == "regression":
-            slopes, restored = about_means(datafit)
+        slopes, restored = about_means(datafit)
         W, self.dual_gap_, self.n_rounds_ = solve_each(slopes, penalty_named("l1"), self.lam)
         return self._keep(restored(W[None])[0])
 

@@ -161,13 +161,8 @@ def evaluate(data, W, means=None):
     defined = np.isfinite(values)
     result = {}
     if data.pooled:
-        result = dict(
-            zip(
-                ("nmse_own_mean", "nmse_median"),
-                nmse_own_mean(data, W, means[: data.n_tasks]),
-                strict=True,
-            )
-        )
+        pooled, median = nmse_own_mean(data, W, means[: data.n_tasks])
+        result = {"nmse_own_mean": pooled, "nmse_median": median}
     known = defined.any() or np.isfinite(result.get("nmse_own_mean", np.nan))
     require(known, f"{name} is not defined on any task: every test part is constant")
     if defined.any():

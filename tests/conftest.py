@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,35 @@ def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):
             for t in y
         ]
     return MultiTaskData.checked(X, y, kind)
+
+
+def separate_tasks(
+    seed,
+    slope=1.0,
+    noise=0.3,
+    level=1.0,
+    m=40,
+    n=20,
+    d=3,
+    scales=1.0,
+    n_test=100,
+    kind="regression",
+):
+    """Training and test samples of tasks with an intercept whose models have nothing in common."""
+    rng = np.random.default_rng(seed)
+    W, levels = slope * rng.standard_normal((m, d)), level * rng.standard_normal(m)
+    parts = []
+    for size in (n, n_test):
+        X = [rng.standard_normal((size, d)) for _ in range(m)]
+        y = [
+            rows @ w + b + noise * rng.standard_normal(size)
+            for rows, w, b in zip(X, W, levels, strict=True)
+        ]
+        if kind == "binary":
+            y = [np.where(t > np.median(t), 1.0, -1.0) for t in y]
+        data = MultiTaskData.checked([rows * scales for rows in X], y, kind).with_intercept()
+        parts.append(replace(data, pooled=kind == "regression"))
+    return parts
 
 
 def beside_others(release, w):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import TINY, make_run, ragged_data
+from conftest import TINY, make_run, ragged_data, separate_tasks
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
@@ -404,22 +404,6 @@ def test_bad_settings_are_one_line():
 
 
 # --- tasks with an intercept
-
-
-def separate_tasks(seed, slope=1.0, noise=0.3, level=1.0, m=40, n=20, d=3, scales=1.0):
-    """Training and test samples of tasks whose models have nothing in common."""
-    rng = np.random.default_rng(seed)
-    W, levels = slope * rng.standard_normal((m, d)), level * rng.standard_normal(m)
-    parts = []
-    for size in (n, 100):
-        X = [rng.standard_normal((size, d)) for _ in range(m)]
-        y = [
-            rows @ w + b + noise * rng.standard_normal(size)
-            for rows, w, b in zip(X, W, levels, strict=True)
-        ]
-        data = MultiTaskData.checked([rows * scales for rows in X], y).with_intercept()
-        parts.append(replace(data, pooled=True))
-    return parts
 
 
 SEPARATE = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from conftest import make_run
+from conftest import make_run, separate_tasks
 
 from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError
@@ -189,22 +189,8 @@ class Drawn:
         return self.train, self.test
 
 
-def tasks_of(slope, noise, kind="regression", m=60, n=20, d=6, seed=0):
-    """Tasks with an intercept whose models have nothing in common; training and test samples."""
-    rng = np.random.default_rng(seed)
-    W, levels = slope * rng.standard_normal((m, d)), rng.standard_normal(m)
-    parts = []
-    for size in (n, 40):
-        X = [rng.standard_normal((size, d)) for _ in range(m)]
-        y = [
-            rows @ w + b + noise * rng.standard_normal(size)
-            for rows, w, b in zip(X, W, levels, strict=True)
-        ]
-        if kind == "binary":
-            y = [np.where(t > np.median(t), 1.0, -1.0) for t in y]
-        data = MultiTaskData.checked(X, y, kind).with_intercept()
-        parts.append(replace(data, pooled=kind == "regression"))
-    return Drawn(*parts)
+def tasks_of(slope, noise, kind="regression", m=60, d=6):
+    return Drawn(*separate_tasks(0, slope, noise, m=m, d=d, n_test=40, kind=kind))
 
 
 def plain_errors(problem, lams):

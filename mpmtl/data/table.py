@@ -22,7 +22,7 @@ from mpmtl.data.reading import (
 )
 from mpmtl.data.real import RealData
 from mpmtl.data.schema import is_numeric, levels_of, read_schema
-from mpmtl.data.tasks import MultiTaskData
+from mpmtl.data.tasks import MultiTaskData, units_of
 from mpmtl.errors import require
 from mpmtl.privacy.quantiles import enough, noisy_scale
 from mpmtl.streams import stream
@@ -390,7 +390,7 @@ class Table(RealData):
             low, high = self.ranges[name]
             outside = int(((seen < low) | (seen > high)).sum())
             self._fits(f"ranges.{name}", self.ranges[name], outside, seen)
-            center, scale, limit = (low + high) / 2, (high - low) / 2, 1.0
+            (center, scale), limit = units_of(low, high), 1.0
         elif self.schema_epsilon is not None:  # scaled when a replicate is drawn
             center, scale, limit = 0.0, 1.0, None
         else:
@@ -547,8 +547,7 @@ class Table(RealData):
         if train.kind == "binary":
             return 0.0, 1.0
         if self.target_range is not None:
-            low, high = self.target_range
-            return (low + high) / 2, (high - low) / 2
+            return units_of(*self.target_range)
         y = np.concatenate(train.y)
         size = float(np.abs(y).max(initial=0.0)) or 1.0
         offset, scale = size * float((y / size).mean()), size * float((y / size).std())

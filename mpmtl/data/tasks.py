@@ -179,7 +179,7 @@ class MultiTaskData:
             np.isfinite([low, high]).all() and low < high,
             f"target_range = {[low, high]}: give it as [low, high] with low < high",
         )
-        offset, scale = (low + high) / 2, (high - low) / 2
+        offset, scale = units_of(low, high)
         y = tuple((np.clip(target, low, high) - offset) / scale for target in self.y)
         return replace(self, y=y, units=(offset, scale))
 
@@ -194,6 +194,11 @@ class MultiTaskData:
             bias="(intercept)",
             intercept=True,
         )
+
+
+def units_of(low, high):
+    """Offset and scale for which the range from low to high is that from -1 to 1."""
+    return (low + high) / 2, (high - low) / 2
 
 
 def _numbers(values, name, strict):

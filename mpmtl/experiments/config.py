@@ -181,7 +181,11 @@ class Run:
     @property
     def schema_epsilon(self):
         """The part of epsilon that buys a table's schema."""
-        return getattr(self.dataset, "schema_epsilon", None) or 0.0
+        return _schema_epsilon(self.dataset)
+
+
+def _schema_epsilon(dataset):
+    return getattr(dataset, "schema_epsilon", None) or 0.0
 
 
 def build(cfg):
@@ -203,7 +207,7 @@ def build(cfg):
         mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
         recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
     else:
-        spent = getattr(chosen["dataset"], "schema_epsilon", None) or 0.0
+        spent = _schema_epsilon(chosen["dataset"])
         require(
             spent == 0 or spent < epsilon,
             f"dataset.schema_epsilon = {spent} must be less than epsilon = {epsilon}, of which it "

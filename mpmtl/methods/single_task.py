@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpmtl.datafits import SquaredLoss
 from mpmtl.methods.base import (
     LAM_UNITS,
     Candidate,
@@ -96,9 +95,7 @@ class SingleTask(Method):
         if lasso:
             solver = Lasso("l1", "l1", private=False, init="zero")
             chosen = [PathCandidate(candidates[i].lam, candidates[i].n_rounds) for i in lasso]
-            slopes, restored = datafit, lambda W: W
-            if datafit.intercept and isinstance(datafit, SquaredLoss):
-                slopes, restored = about_means(datafit)
+            slopes, restored = about_means(datafit)
             for indices, W in solver.fit(slopes, W0, chosen, NO_BUDGET, rng):
                 yield np.array(lasso)[indices], restored(W)
 

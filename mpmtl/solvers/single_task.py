@@ -51,11 +51,14 @@ def about_means(datafit):
 
     Returns
     -------
-    datafit : SquaredLoss
-        Without the intercept's feature.
+    datafit : Loss
+        Without the intercept's feature; the loss itself where it has none, or is logistic.
     restored : callable
-        Puts the intercepts :math:`b = \bar y - \bar x'w` after slopes of shape (B, m, d - 1).
+        Puts the intercepts :math:`b = \bar y - \bar x'w` after slopes of shape (B, m, d - 1), if
+        their feature was taken away.
     """
+    if not (datafit.intercept and isinstance(datafit, SquaredLoss)):
+        return datafit, lambda W: W
     means = [X[:, :-1].sum(axis=0) / max(len(X), 1) for X in datafit.X]
     levels = np.array([y.sum() / max(len(y), 1) for y in datafit.y])
     centred = replace(
