@@ -170,6 +170,8 @@ class Releases(Subject):
             return release.total(np.vstack([self.others, w]))
         if self.tail:
             w = np.append(w, self.tail)
+        if release.kind == "sum":
+            w = w[: release.shape[0]]
         if release.kind == "sum" and len(release.shape) > 1:  # in the first column
             w = np.column_stack([w, *np.zeros((release.shape[1] - 1, len(w)))])
         return release.total(w[None])
@@ -411,15 +413,22 @@ def subjects_of(method, candidate, budget, inputs, pairs, density="corrected"):
     shared = method, candidate, budget, inputs, guarantees
     replayed = isinstance(method, Proximal)
     view = (ProximalView if replayed else FitView)(*shared, pairs(True))
-    settings = {"tail": np.sqrt(method.affine)} if isinstance(method, FeatureLearning) else {}
+    settings = {}
     if method.view == "relation":
         others = np.zeros_like(inputs.start)
         others[:, 0] = 1.0  # all alike and as long as may be: the worst for W'W
         settings = {"others": others}
-    gates = method.gates(candidate, budget, datafit)
+    tail = np.sqrt(method.affine) if isinstance(method, FeatureLearning) else 0.0
     subjects = [
-        Releases(gate, guarantees, pairs(False), name=f"release {k}".removesuffix(" 1"), **settings)
-        for k, gate in enumerate(gates, start=1)
+        Releases(
+            gate,
+            guarantees,
+            pairs(False),
+            name=f"release {k}".removesuffix(" 1"),
+            tail=tail if gate.release.kind == "covariance" else 0.0,
+            **settings,
+        )
+        for k, gate in enumerate(method.gates(candidate, budget, datafit), start=1)
     ]
     subjects.append(view)
     if statement.instance is not None:

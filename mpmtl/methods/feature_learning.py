@@ -1,4 +1,4 @@
-"""`fl`: private feature learning, a prior for the models from one noisy second moment (ours)."""
+"""`fl`: private feature learning, priors for the models from noisy releases (ours)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -9,11 +9,14 @@ from scipy.special import logsumexp, softmax
 from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
-from mpmtl.privacy.clipping import bounded, directions
-from mpmtl.privacy.releases import covariance
+from mpmtl.privacy.clipping import directions
+from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
-from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, priors, shrunk_mean
+from mpmtl.solvers.hierarchy import BELIEF, REACH, by_hierarchy, preferences
+from mpmtl.solvers.moments import HOPELESS, Moments
+from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, parts_priors
+from mpmtl.solvers.refinement import FLOORS, contributions, rank, subspace_of
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
 WIDEST = (1e-10, 1e6)  # how far it goes on where the best gamma of separate tasks is at an end
@@ -24,6 +27,38 @@ TEMPER = 16  # a Gaussian likelihood would have 2
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
 OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
 NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
+HIDDEN = 2 / 3  # noise to signal above which the second moment is not released
+KNOWN_TO = 0.4  # sd to which the mean log noise-to-signal ratio of the tasks is released ...
+LARGEST_SHARE = 0.1  # ... unless that takes more than this part of mu^2
+AXES = ('diagonal', 'sparse')
+MEAN_SCALES = (0.5, 1.0, 2.0)  # a/tau to average over with one round
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit releases, in this order; all of it is public.
+
+    Attributes
+    ----------
+    ratio : ndarray, shape (0,) or (1,)
+        Budget of the tasks' noise-to-signal ratios.
+    moments : ndarray, shape (T,)
+        Budgets of the second moments.
+    parts : ndarray, shape (0,) or (1,)
+        Budget of the signed parts, which take the place of a hidden second moment.
+    refinements : ndarray, shape (0,) or (2,)
+        Budgets of the refinements.
+    """
+
+    ratio: np.ndarray
+    moments: np.ndarray
+    parts: np.ndarray
+    refinements: np.ndarray
+
+    @property
+    def rounds(self):
+        """Budgets of all but the ratio's, shape (T,)."""
+        return np.concatenate([self.parts, self.moments, self.refinements])
 
 
 @dataclass(frozen=True)
@@ -47,14 +82,19 @@ class FeatureLearning(Method):
 
     Parameters
     ----------
-    tuning : {"shared", "local", "votes"}
-        Average over priors and gamma by the leave-one-out error over all tasks, outside the
-        budget; by each task's own evidence, which costs nothing; or one prior chosen by the
-        exponential mechanism from the tasks' clipped evidence, and gamma by each task.
+    tuning : {"hyper", "shared", "local", "votes"}
+        How models are averaged over priors and gamma. By each task's own evidence and a hyper-prior
+        for the noise-to-signal ratio, which a small release of its own centres
+        (`solvers.hierarchy`); by the leave-one-out error over all tasks, outside the budget; by
+        each task's own evidence alone; or one prior chosen by the exponential mechanism from the
+        tasks' clipped evidence, and gamma by each task.
     affine : float
         beta: weight of the mean; 0 releases no mean.
     rounds : "auto" or int
-        T; "auto" is 1 to 3 from the noise-to-signal ratio, which is public. 0: separate tasks.
+        T; "auto" is 1 to 3 from the noise-to-signal ratio of a release, which is public. With
+        "hyper" the third round is two refinements (`solvers.refinement`), and where noise hides
+        the second moment its place is taken by the signed parts of the v_i (`signed_parts`).
+        0: separate tasks.
     vote_share : float
         Part of epsilon that the votes get.
 
@@ -64,7 +104,7 @@ class FeatureLearning(Method):
     """
 
     name: str
-    tuning: str = "shared"
+    tuning: str = "hyper"
     affine: float = 0.15
     rounds: str | int = "auto"
     vote_share: float = 0.2
@@ -72,7 +112,7 @@ class FeatureLearning(Method):
     view: ClassVar[str] = "covariance"
 
     def __post_init__(self):
-        one_of("tuning", self.tuning, ("shared", "local", "votes"))
+        one_of("tuning", self.tuning, ("hyper", "shared", "local", "votes"))
         require(0 <= self.affine <= 1, f"affine = {self.affine} must be between 0 and 1")
         require(
             self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
@@ -111,26 +151,39 @@ class FeatureLearning(Method):
         """Budgets of the votes, spent beside the releases."""
         return (self.vote_share * budget.epsilon,) if self.tuning == "votes" else ()
 
-    def budgets(self, budget, m, d):
-        """Budget of each round, shape (T,)."""
-        T = self.rounds
+    def plan(self, budget, m, d):
+        """The `Plan` of a fit with m tasks and d features."""
+        none, whole = np.zeros(0), self._split(budget, 1)
+        if self.separate:
+            return Plan(none, none, none, none)
+        share, gaussian = 0.0, self.tuning == "hyper" and budget.mechanism.name == "gaussian"
+        if gaussian:
+            share = min(LARGEST_SHARE, (2 * REACH / (m * whole[0] * KNOWN_TO)) ** 2)
+        elif self.tuning == "hyper" and budget.free:
+            share = 0.5  # of nothing
+        ratio = np.sqrt(share) * whole if share > 0 else none
+        left = np.sqrt(1 - share)
+        T, noise = self.rounds, 0.0
         if T == "auto":
-            T = 1
-            if budget.free:
-                T += len(NOISE_PER_ROUND)
-            else:
-                gate = budget.planned(self.release(d), self._split(budget, 1))
+            if not budget.free:
+                gate = budget.planned(self.release(d), left * whole)
                 noise = gate.scale(1, np.sqrt(1 + self.affine))
-                noise = noise * noise_spectrum(budget.mechanism, d).radius
-                T += sum(noise / m < level for level in NOISE_PER_ROUND)
-        return self._split(budget, T)
+                noise = noise * noise_spectrum(budget.mechanism, d).radius / m
+            T = 1 + sum(noise < level for level in NOISE_PER_ROUND)
+            if gaussian and noise > HIDDEN and self.affine > 0:
+                return Plan(ratio, none, left * whole, none)
+            if gaussian and T == 3 and rank(d) > 0:
+                third = left * whole / np.sqrt(3)
+                return Plan(ratio, np.repeat(third, 2), none, np.repeat(third / np.sqrt(2), 2))
+        return Plan(ratio, left * self._split(budget, T), none, none)
 
     def _split(self, budget, T):
         votes = self.votes(budget)
         return budget.mechanism.budgets(budget.epsilon, budget.delta, T, beside=votes)
 
     def round_budgets(self, candidate, budget, datafit):
-        return self.budgets(budget, *datafit.shape)
+        plan = self.plan(budget, *datafit.shape)
+        return np.concatenate([plan.ratio, plan.rounds])
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
         """Yield ``(indices, W)``; W0 is used by ``tuning="shared"`` only."""
@@ -140,7 +193,9 @@ class FeatureLearning(Method):
     def models(self, datafit, W0, budget, rng, log=None):
         """Models of all tasks, shape (m, d)."""
         m, d = datafit.shape
-        grid, ridge, separate = GAMMA, None, separate_priors(datafit)
+        plan = self.plan(budget, m, d)
+        grid, ridge, alone, belief = GAMMA, None, None, None
+        separate = separate_priors(datafit)
         if self.tuning == "shared":
             rows = rows_at(datafit, W0)
             if isinstance(datafit, LogisticLoss):
@@ -152,41 +207,89 @@ class FeatureLearning(Method):
             W, shown = by_left_out(alone, datafit.n.sum())
         else:
             rows, W, shown = own_models(datafit)
-        budgets = [] if self.separate else self.budgets(budget, m, d)
-        once = len(budgets) == 1
+        if self.tuning == "hyper" and not self.separate:
+            belief = self.belief(rows, separate, plan, budget, rng, log)
+        once = len(plan.rounds) == 1
         if once:  # shown as it is, without the part that each task knows best
             shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
-        moments = Moments(self.affine, m, d, budget.mechanism)
-        gate = budget.open(self.release(d), len(budgets), rng, log=log).with_budgets(budgets)
-        for t in range(1, len(budgets) + 1):
-            if t > 1 and isinstance(datafit, LogisticLoss):
-                rows = rows_at(datafit, W)
-            K = np.sqrt(moments.K2)
-            moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
-            gamma = gamma_grid(rows, grid, ridge)
-            learned = with_free_intercept(moments.priors(own=once), datafit)
-            candidates = [*separate, *learned]
+
+        def averaged(learned, last=True):
+            """Models under the priors learned and those of separate tasks."""
+            nonlocal alone
+            learned, gamma = with_free_intercept(learned, datafit), gamma_grid(rows, grid, ridge)
             if self.tuning == "shared":
-                if t > 1 and isinstance(datafit, LogisticLoss):  # expanded anew
+                if alone is None:
                     alone = left_out(rows, separate, gamma)
-                tried = left_out(rows, learned, gamma)
-                W, shown = by_left_out([*alone, *tried], datafit.n.sum())
-                continue
-            paths = [PriorPath(rows, prior, gamma) for prior in candidates]
-            log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
-            log_evidence, models = np.stack(log_evidence), np.stack(models)
-            if self.tuning == "votes" and t == len(budgets):
+                return by_left_out([*alone, *left_out(rows, learned, gamma)], datafit.n.sum())
+            paths = [PriorPath(rows, prior, gamma) for prior in [*separate, *learned]]
+            if self.tuning == "hyper":
+                return weighted(*by_hierarchy(paths, MEAN_SCALES if once else (1.0,), belief))
+            log_evidence, models = map(np.stack, zip(*map(PriorPath.evidence, paths), strict=True))
+            if self.tuning == "votes" and last:
                 (epsilon,) = (np.inf,) if budget.free else self.votes(budget)
                 scores, log_base = vote_scores(log_evidence)
                 k = budget.choose(scores, log_base, epsilon, rng)
-                chosen = np.array([k]) if k < len(candidates) else np.arange(len(candidates))
+                chosen = np.array([k]) if k < len(paths) else np.arange(len(paths))
                 log_evidence, models = log_evidence[chosen], models[chosen]
-            W, shown = by_evidence(log_evidence, models)
+            return by_evidence(log_evidence, models)
+
+        if len(plan.parts):
+            gate = budget.open(signed_parts(d), 1, rng, log=log).with_budgets(plan.parts)
+            parts, sd = gate(1, directions(shown), 1.0), np.sqrt(2) * gate.scale(1, 1.0)
+            hopeless = sd * np.sqrt(d) > HOPELESS * m
+            return averaged([] if hopeless else parts_priors(parts, sd, m))[0]
+
+        moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
+        gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)
+        for t in range(1, T + 1):
+            if t > 1 and isinstance(datafit, LogisticLoss):
+                rows, alone = rows_at(datafit, W), None  # expanded anew
+            K = np.sqrt(moments.K2)
+            moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
+            hyper = self.tuning == "hyper"
+            learned = moments.priors_that_show(once) if hyper else moments.priors(once)
+            W, shown = averaged(learned, t == T)
+        if len(plan.refinements) == 0:
+            return W
+
+        subspace = subspace_of(moments.S, moments.noise.scaled(moments.scale))
+        release = vector_sum(d, rank(d))
+        gate = budget.open(release, 2, rng, log=log).with_budgets(plan.refinements)
+        for t in (1, 2):
+            if isinstance(datafit, LogisticLoss):
+                rows = rows_at(datafit, W)
+            path = PriorPath(rows, subspace.prior(), gamma_grid(rows, grid))
+            W, _ = weighted(*by_hierarchy([path], (1.0,), belief))
+            c = subspace.clip
+            G = gate(t, contributions(W, subspace.U), c)
+            subspace = subspace.refined(G, gate.scale(t, c), m)
+            turned = [subspace.turned(prior) for prior in learned if not prior.name in AXES]
+            floored = [subspace.prior(floor) for floor in FLOORS]
+            W, _ = averaged([*learned, *turned, *floored])
         return W
+
+    def belief(self, rows, separate, plan, budget, rng, log=None):
+        """What is known of the tasks' log noise-to-signal ratio: `BELIEF`, and a release if there
+        is one, of tasks on their own with a free intercept."""
+        if len(plan.ratio) == 0:
+            return BELIEF
+        (apart,) = rng.spawn(1)  # the noise of what follows is that of the other tunings
+        q = preferences(PriorPath(rows, separate[-1], gamma_grid(rows)))
+        gate = budget.open(vector_sum(1), 1, apart, log=log).with_budgets(plan.ratio)
+        to_mean = REACH / len(q)
+        released = BELIEF.center + to_mean * gate(1, q, 1.0)[0]
+        return BELIEF.updated(released, (to_mean * gate.scale(1, 1.0)) ** 2)
 
     def gates(self, candidate, budget, datafit):
         m, d = datafit.shape
-        return (budget.planned(self.release(d), self.budgets(budget, m, d)),)
+        plan = self.plan(budget, m, d)
+        releases = (
+            (vector_sum(1), plan.ratio),
+            (signed_parts(d), plan.parts),
+            (self.release(d), plan.moments),
+            (vector_sum(d, rank(d)), plan.refinements),
+        )
+        return tuple(budget.planned(release, b) for release, b in releases if len(b))
 
     def statement(self, candidate, budget, datafit):
         """Statement of the releases, plus the votes; with ``tuning="shared"`` the choice inside the
@@ -302,63 +405,3 @@ def vote_scores(log_evidence):
     by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
     log_base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
     return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2, log_base
-
-
-class Moments:
-    """Second moment and mean of the normalised models v_i, pooled over the releases so far.
-
-    Uses releases and public constants only.
-    """
-
-    def __init__(self, affine, m, d, mechanism):
-        self.affine, self.m, self.d = affine, m, d
-        self.noise = noise_spectrum(mechanism, d)
-        self.mean, self.radius, self.precision = np.zeros(d), 1.0, 0.0
-        self.S, self.total = np.zeros((d, d)), np.zeros(d)
-        self.scale = self.sd = 0.0  # of the pooled noise on S and on the sum
-        self.rounds, self.ahead = 0, None
-
-    @property
-    def K2(self):
-        """Bound of the squared norm of the vectors of the next release."""
-        return self.radius**2 * (1 + self.affine)
-
-    def vectors(self, V):
-        """u_i = (clipped v_i - mean, radius sqrt(beta)), shape (m, d + 1); (m, d) if beta = 0."""
-        U = bounded(V - self.mean, self.radius)
-        if self.affine == 0:
-            return U
-        return np.column_stack([U, np.full(len(U), self.radius * np.sqrt(self.affine))])
-
-    def add(self, release, scale):
-        """Take in the noisy sum of u_i u_i', whose noise is K2 times `scale` times standard."""
-        d, mean = self.d, self.mean
-        self.scale = self.K2 * scale
-        S = release[:d, :d] - self.scale * self.noise.center * np.eye(d)
-        total = np.zeros(d)
-        if self.affine > 0:
-            total = release[:d, d] / (self.radius * np.sqrt(self.affine))
-            self.sd = self.scale * self.noise.sd / (self.radius * np.sqrt(self.affine))
-        cross = np.outer(total, mean)
-        S = S + cross + cross.T + self.m * np.outer(mean, mean)
-        precision = 1 / self.scale**2 if self.scale > 0 else 1.0
-        self.precision += precision
-        share = precision / self.precision
-        step = total / self.m  # where this release moves the mean of the ones before
-        self.ahead = mean + 2 * step if self.rounds > 0 and self.affine > 0 else None
-        self.rounds += 1
-        self.S = (1 - share) * self.S + share * S
-        self.total = (1 - share) * self.total + share * (total + self.m * mean)
-        if self.scale > 0:
-            pooled = 1 / np.sqrt(self.precision)
-            self.sd, self.scale = self.sd * pooled / self.scale, pooled
-        if self.affine > 0:
-            self.mean = shrunk_mean(self.total, self.sd, self.m)
-            self.radius = np.sqrt(1 - self.mean @ self.mean)
-
-    def priors(self, own):
-        """The candidate priors; `own` leaves every task's own direction free."""
-        total = self.total if self.affine > 0 else None
-        return priors(
-            self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, self.ahead
-        )

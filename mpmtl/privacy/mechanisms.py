@@ -32,6 +32,7 @@ KINDS = {
     "diagonal": "the diagonal of the covariance",
     "relation": "the task relation matrix W'W",
     "sum": "a sum of bounded vectors or matrices",
+    "parts": "sums of positive and of negative parts",
     "output": "the models themselves",
     "sample": "every task's own model",
 }
@@ -325,7 +326,7 @@ class Gaussian(Mechanism):
     norm: ClassVar[str] = "l2"
     status: ClassVar[str] = "proved"
     budget_name: ClassVar[str] = "mu_t"
-    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum")
+    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum", "parts")
     basis: ClassVar[str] = "Gaussian mechanism, exact composition"
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):

@@ -69,6 +69,8 @@ class Release:
             return np.matmul(V.swapaxes(-1, -2), V)
         if self.kind == "diagonal":
             return np.einsum("...md,...md->...d", V, V)
+        if self.kind == "parts":
+            return np.concatenate([np.maximum(V, 0), np.maximum(-V, 0)], axis=-1).sum(axis=-2)
         if self.kind == "relation":
             return np.matmul(V, V.swapaxes(-1, -2))
         return V if self.kind == "sample" else V.sum(axis=-1 - self.axes)
@@ -98,6 +100,16 @@ def relation(m):
 def vector_sum(*shape):
     """sum_i v_i of vectors or matrices of this shape: ||v - w|| <= 2."""
     return Release("sum", shape, 2 * math.sqrt(math.prod(shape)), 2.0, None, 1)
+
+
+def signed_parts(d):
+    r"""(sum_i max(v_i, 0), sum_i max(-v_i, 0)): ||p - q||^2 <= ||p||^2 + ||q||^2 <= 2, as both parts
+    of a vector side by side are a vector p >= 0 of the same norm; in l1 at most 2 sqrt(d).
+
+    The difference of the halves is sum_i v_i and their sum is sum_i |v_i|, each with Gaussian noise
+    of the standard deviation that `vector_sum` has for the first alone.
+    """
+    return Release("parts", (2 * d,), 2 * math.sqrt(d), math.sqrt(2), None, 1)
 
 
 def unbounded_output(d):

@@ -188,7 +188,16 @@ class PriorPath:
         )
         return np.logaddexp(0, -labels * (y - residual) / root)
 
-    def evidence(self):
+    def signal(self, scale=1.0):
+        """Mean square of x'w under the prior for tau = 1 and a = `scale`, shape (m,); a direction
+        that is left free is not counted."""
+        rows, prior = self.rows, self.prior
+        total = np.einsum("mde,de->m", rows.gram, prior.C)
+        if prior.mean is not None:
+            total = total + scale**2 * (rows.gram @ prior.mean @ prior.mean)
+        return np.maximum(total / np.maximum(rows.sizes, 1), TINY)
+
+    def evidence(self, scale=1.0):
         r"""Log marginal likelihood of each task and gamma, and the models that go with it.
 
         With M = I + X C X'/gamma, A = y'M^{-1}y, B = y'M^{-1}X mu/sqrt(gamma) and
@@ -197,8 +206,9 @@ class PriorPath:
         .. math:: -n \log\sigma - \frac{A - 2 \sigma B + \sigma^2 D}{2\sigma^2}
             - \tfrac12 \log\det M, \quad \sigma = \frac{-B + \sqrt{B^2 + 4 n A}}{2n}
 
-        The scale of the mean is a = tau = sigma/sqrt(gamma): every task has its own. Logistic loss
-        (Laplace's approximation): sigma = 1, as the rows are in units of their noise.
+        The scale of the mean is a = `scale` tau, tau = sigma/sqrt(gamma), so mu stands for `scale`
+        mu above: every task has its own. Logistic loss (Laplace's approximation): sigma = 1, as the
+        rows are in units of their noise.
 
         Returns
         -------
@@ -214,10 +224,11 @@ class PriorPath:
             mean = self.prior.mean
             B = (rows.xty @ mean - (self.c * self.e * self.shrink).sum(axis=-1)) / root_gamma
             D = (rows.gram @ mean @ mean - (self.e**2 * self.shrink).sum(axis=-1)) / self.gamma
+            B, D = scale * B, scale**2 * D
         sigma = 1.0 if rows.root is not None else (-B + np.sqrt(B**2 + 4 * n * A)) / (2 * n)
         fit = (A - 2 * sigma * B + sigma**2 * D) / (2 * sigma**2)
         log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
         W = self.W
         if self.pull is not None:
-            W = W + (sigma / root_gamma)[:, :, None] * self.pull
+            W = W + scale * (sigma / root_gamma)[:, :, None] * self.pull
         return -n * np.log(sigma) - fit - log_det / 2, W

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import brentq
 
+from mpmtl.privacy.clipping import directions
 from mpmtl.privacy.releases import covariance
 from mpmtl.streams import stream
 
@@ -78,6 +79,11 @@ def spike(x, noise):
     return inverse.mean(axis=1) / (inverse**2).mean(axis=1)
 
 
+def strength(x, noise):
+    """theta = 1/G(x): how strong a direction is that appears as an eigenvalue x (see `spike`)."""
+    return 1 / (1 / (np.asarray(x)[:, None] - noise.values)).mean(axis=1)
+
+
 def soft_levels(x, width, total):
     r"""Positive levels :math:`c_j = \frac12 (x_j - \tau + \sqrt{(x_j - \tau)^2 + \text{width}^2})`
     with tau such that they add up to `total`.
@@ -140,17 +146,20 @@ def mean_directions(S, total, noise, sd, m):
 
     With the sum phi u and its part (phi^2/m) u u' of S, the log likelihood of the direction u is
     :math:`\phi\, u't/\text{sd}^2 + \tfrac{\phi^2}{2m} u'Su/\text{noise.sd}^2`; the second
-    estimate is one step of its fixed point from t. phi^2 = ||t||^2 - d sd^2, at least (m/5)^2: the
-    tasks choose the scale of the mean later.
+    estimate is one step of its fixed point from t. phi^2 = ||t||^2 - d sd^2, at least (m/5)^2 and
+    below m^2 (`size_of_mean`).
     """
-    norm = max(np.sqrt(total @ total), 1e-300)
-    phi = np.sqrt(max(norm**2 - len(total) * sd**2, (m / 5) ** 2))
-    u = total / norm
-    refined = u
+    u = refined = directions(total)
+    phi = m * size_of_mean(total, sd, m)
     if sd > 0:
         step = phi * total / sd**2 + phi**2 / m * (S @ u) / noise.sd**2
         refined = step / max(np.sqrt(step @ step), 1e-300)
     return [min(phi / m, LARGEST_MEAN) * v for v in (u, refined)]
+
+
+def size_of_mean(total, sd, m):
+    """Norm of the mean by which directions are scaled: .2 to .98, as tasks choose its scale."""
+    return min(np.sqrt(max(total @ total / m**2 - len(total) * (sd / m) ** 2, 0.04)), LARGEST_MEAN)
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,35 @@ class Prior:
     mean: np.ndarray | None = None
     own: bool = False
     free: bool = False
+
+
+def parts_priors(parts, sd, m):
+    r"""Priors from the noisy sums of positive and of negative parts alone (`signed_parts`).
+
+    Their difference, the sum of the v_i, gives a mean (`mean_directions` without S). Their sum, that
+    of the |v_i|, gives diagonal priors: its entries above their median, made positive by
+    `soft_levels`, to powers 1, 3 and 6, as few features stand out of many.
+
+    Parameters
+    ----------
+    parts : ndarray, shape (2 d,)
+    sd : float
+        Standard deviation of the noise on the sum and on the difference of the halves.
+    m : int
+    """
+    positive, negative = np.split(parts, 2)
+    sizes, total = positive + negative, positive - negative
+    d = len(total)
+    above = sizes - np.median(sizes)
+    amount = max(np.maximum(above, 0).sum(), sd, 1e-300)
+    levels = {kappa: soft_levels(above, 2 * sd * np.sqrt(kappa), amount) for kappa in (1 / 8, 2)}
+    candidates = [
+        Prior(f"sizes^{power}", _prior(levels[kappa], np.eye(d), power))
+        for kappa, power in ((1 / 8, 1), (1 / 8, 3), (2, 3), (2, 6))
+    ]
+    mean = size_of_mean(total, sd, m) * directions(total)
+    scaled = mean * np.sqrt(d / (1 - mean @ mean))
+    return [*candidates, Prior("mean", np.eye(d), scaled, own=True)]
 
 
 def priors(S, total, noise, sd, m, own=False, ahead=None):

@@ -1,0 +1,77 @@
+r"""A hyper-prior for the tasks' noise-to-signal ratios, and averages over priors that use it.
+
+The ratio of a task under a prior is :math:`\rho = \gamma / \text{signal}`, where signal is the mean
+square of x'w for tau = 1: the variance of the noise over that of what the prior explains, whatever
+the prior. Tasks know little about their own; log(rho) ~ N(center, variance) lends them what is
+known of all.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+REACH = 3.0  # a task's log ratio is clipped this far from the center of BELIEF
+SPREAD = 0.5  # sd of the log ratio over tasks
+HOT = 2.0  # temperature of a task's evidence for a prior: that of few samples is overconfident
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Mean and variance of the mean over tasks of log(rho)."""
+
+    center: float
+    variance: float
+
+    def updated(self, released, noise_variance):
+        """The belief after a release of that mean with noise of this variance (normal-normal)."""
+        weight = self.variance / (self.variance + noise_variance)
+        return Belief(self.center + weight * (released - self.center), weight * noise_variance)
+
+
+BELIEF = Belief(-2.3, 4.0)  # before anything is seen: public
+
+
+def log_ratio(path, scale=1.0):
+    """log(gamma/signal) of each gamma and task, shape (g, m)."""
+    return np.log(path.gamma / path.signal(scale))
+
+
+def preferences(path):
+    r"""q_i in [-1, 1]: a task's posterior mean of log(rho) under a flat prior on the grid, clipped
+    to the center of `BELIEF` +- `REACH` and scaled; shape (m, 1)."""
+    log_evidence, _ = path.evidence()
+    mean = (softmax(log_evidence, axis=0) * log_ratio(path)).sum(axis=0)
+    return np.clip((mean - BELIEF.center) / REACH, -1, 1)[:, None]
+
+
+def by_hierarchy(paths, scales, belief):
+    r"""Models of every task averaged over priors, scales of their mean, and gamma.
+
+    Within a prior (and a scale of its mean) gamma has its posterior weights under log(rho) ~
+    N(center, variance + SPREAD^2); priors have weights proportional to (their evidence)^(1/HOT).
+
+    Parameters
+    ----------
+    paths : list of PriorPath
+    scales : tuple of float
+        a/tau to average over for priors with a mean.
+    belief : Belief
+
+    Returns
+    -------
+    weights : ndarray, shape (P, g, m)
+    models : ndarray, shape (P, g, m, d)
+    """
+    variance = belief.variance + SPREAD**2
+    log_evidence, models = [], []
+    for path in paths:
+        for scale in scales if path.pull is not None else (1.0,):
+            evidence, W = path.evidence(scale)
+            log_prior = -((log_ratio(path, scale) - belief.center) ** 2) / (2 * variance)
+            log_evidence.append(evidence + log_prior - logsumexp(log_prior, axis=0))
+            models.append(W)
+    log_evidence = np.stack(log_evidence)
+    within = softmax(log_evidence, axis=1)
+    among = softmax(logsumexp(log_evidence, axis=1) / HOT, axis=0)
+    return among[:, None] * within, np.stack(models)
