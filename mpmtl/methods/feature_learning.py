@@ -13,7 +13,7 @@ from mpmtl.privacy.clipping import directions
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
-from mpmtl.solvers.hierarchy import BELIEF, REACH, by_hierarchy, preferences
+from mpmtl.solvers.hierarchy import BELIEF, GRID, REACH, by_hierarchy, preferences
 from mpmtl.solvers.moments import HOPELESS, Moments
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, parts_priors
 from mpmtl.solvers.refinement import FLOORS, contributions, rank, subspace_of
@@ -30,8 +30,8 @@ NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a 
 HIDDEN = 2 / 3  # noise to signal above which the second moment is not released
 KNOWN_TO = 0.4  # sd to which the mean log noise-to-signal ratio of the tasks is released ...
 LARGEST_SHARE = 0.1  # ... unless that takes more than this part of mu^2
-AXES = ('diagonal', 'sparse')
 MEAN_SCALES = (0.5, 1.0, 2.0)  # a/tau to average over with one round
+AXES = ("diagonal", "sparse")  # priors that no rotation helps
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,19 @@ class FeatureLearning(Method):
 
     Parameters
     ----------
-    tuning : {"hyper", "shared", "local", "votes"}
-        How models are averaged over priors and gamma. By each task's own evidence and a hyper-prior
-        for the noise-to-signal ratio, which a small release of its own centres
-        (`solvers.hierarchy`); by the leave-one-out error over all tasks, outside the budget; by
-        each task's own evidence alone; or one prior chosen by the exponential mechanism from the
-        tasks' clipped evidence, and gamma by each task.
+    tuning : {"shared", "local", "hyper", "votes"}
+        How models are averaged over priors and gamma. By the leave-one-out error over all tasks,
+        outside the budget; by each task's own evidence, which costs nothing; by its own evidence
+        and a hyper-prior for the noise-to-signal ratio, which a small release centres
+        (`solvers.hierarchy`); or one prior chosen by the exponential mechanism from the tasks'
+        clipped evidence, and gamma by each task.
     affine : float
         beta: weight of the mean; 0 releases no mean.
     rounds : "auto" or int
         T; "auto" is 1 to 3 from the noise-to-signal ratio of a release, which is public. With
-        "hyper" the third round is two refinements (`solvers.refinement`), and where noise hides
-        the second moment its place is taken by the signed parts of the v_i (`signed_parts`).
+        "hyper" the third round is two refinements (`solvers.refinement`) with half of mu^2, and
+        where noise hides the second moment its place is taken by the signed parts of the v_i
+        (`signed_parts`).
         0: separate tasks.
     vote_share : float
         Part of epsilon that the votes get.
@@ -104,7 +105,7 @@ class FeatureLearning(Method):
     """
 
     name: str
-    tuning: str = "hyper"
+    tuning: str = "shared"
     affine: float = 0.15
     rounds: str | int = "auto"
     vote_share: float = 0.2
@@ -112,7 +113,7 @@ class FeatureLearning(Method):
     view: ClassVar[str] = "covariance"
 
     def __post_init__(self):
-        one_of("tuning", self.tuning, ("hyper", "shared", "local", "votes"))
+        one_of("tuning", self.tuning, ("shared", "local", "hyper", "votes"))
         require(0 <= self.affine <= 1, f"affine = {self.affine} must be between 0 and 1")
         require(
             self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
@@ -173,8 +174,8 @@ class FeatureLearning(Method):
             if gaussian and noise > HIDDEN and self.affine > 0:
                 return Plan(ratio, none, left * whole, none)
             if gaussian and T == 3 and rank(d) > 0:
-                third = left * whole / np.sqrt(3)
-                return Plan(ratio, np.repeat(third, 2), none, np.repeat(third / np.sqrt(2), 2))
+                quarter = left * np.repeat(whole / 2, 2)
+                return Plan(ratio, quarter, none, quarter)
         return Plan(ratio, left * self._split(budget, T), none, none)
 
     def _split(self, budget, T):
@@ -208,6 +209,7 @@ class FeatureLearning(Method):
         else:
             rows, W, shown = own_models(datafit)
         if self.tuning == "hyper" and not self.separate:
+            grid = GRID
             belief = self.belief(rows, separate, plan, budget, rng, log)
         once = len(plan.rounds) == 1
         if once:  # shown as it is, without the part that each task knows best
@@ -263,7 +265,7 @@ class FeatureLearning(Method):
             c = subspace.clip
             G = gate(t, contributions(W, subspace.U), c)
             subspace = subspace.refined(G, gate.scale(t, c), m)
-            turned = [subspace.turned(prior) for prior in learned if not prior.name in AXES]
+            turned = [subspace.turned(prior) for prior in learned if prior.name not in AXES]
             floored = [subspace.prior(floor) for floor in FLOORS]
             W, _ = averaged([*learned, *turned, *floored])
         return W
@@ -274,7 +276,7 @@ class FeatureLearning(Method):
         if len(plan.ratio) == 0:
             return BELIEF
         (apart,) = rng.spawn(1)  # the noise of what follows is that of the other tunings
-        q = preferences(PriorPath(rows, separate[-1], gamma_grid(rows)))
+        q = preferences(PriorPath(rows, separate[-1], gamma_grid(rows, GRID)))
         gate = budget.open(vector_sum(1), 1, apart, log=log).with_budgets(plan.ratio)
         to_mean = REACH / len(q)
         released = BELIEF.center + to_mean * gate(1, q, 1.0)[0]

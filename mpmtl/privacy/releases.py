@@ -103,11 +103,11 @@ def vector_sum(*shape):
 
 
 def signed_parts(d):
-    r"""(sum_i max(v_i, 0), sum_i max(-v_i, 0)): ||p - q||^2 <= ||p||^2 + ||q||^2 <= 2, as both parts
-    of a vector side by side are a vector p >= 0 of the same norm; in l1 at most 2 sqrt(d).
+    r"""(sum_i max(v_i, 0), sum_i max(-v_i, 0)): ||p - q||^2 <= ||p||^2 + ||q||^2 <= 2.
 
-    The difference of the halves is sum_i v_i and their sum is sum_i |v_i|, each with Gaussian noise
-    of the standard deviation that `vector_sum` has for the first alone.
+    Both parts of a vector side by side are a vector p >= 0 of the same norm, so p'q >= 0; in l1 the
+    distance is at most 2 sqrt(d). The difference of the halves is sum_i v_i and their sum is
+    sum_i |v_i|, each with the noise that `vector_sum` has for the first alone.
     """
     return Release("parts", (2 * d,), 2 * math.sqrt(d), math.sqrt(2), None, 1)
 

@@ -2,8 +2,8 @@ r"""A hyper-prior for the tasks' noise-to-signal ratios, and averages over prior
 
 The ratio of a task under a prior is :math:`\rho = \gamma / \text{signal}`, where signal is the mean
 square of x'w for tau = 1: the variance of the noise over that of what the prior explains, whatever
-the prior. Tasks know little about their own; log(rho) ~ N(center, variance) lends them what is
-known of all.
+the prior. Tasks know little about their own; a Cauchy prior on log(rho), whose tails leave it to a
+task to be unlike the others, lends them what is known of all.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 REACH = 3.0  # a task's log ratio is clipped this far from the center of BELIEF
-SPREAD = 0.5  # sd of the log ratio over tasks
+SPREAD = 0.5  # scale of the log ratio over tasks
+GRID = np.logspace(-6, 2, 17)  # of gamma, in units of a task's mean squared row norm
 HOT = 2.0  # temperature of a task's evidence for a prior: that of few samples is overconfident
 
 
@@ -48,8 +49,12 @@ def preferences(path):
 def by_hierarchy(paths, scales, belief):
     r"""Models of every task averaged over priors, scales of their mean, and gamma.
 
-    Within a prior (and a scale of its mean) gamma has its posterior weights under log(rho) ~
-    N(center, variance + SPREAD^2); priors have weights proportional to (their evidence)^(1/HOT).
+    Within a prior (and a scale of its mean) gamma has its posterior weights under the density
+
+    .. math:: p(\log\rho) \propto \frac{1}{1 + (\log\rho - \text{center})^2/s^2}, \quad
+        s^2 = \text{variance} + \text{SPREAD}^2
+
+    and priors have weights proportional to (their evidence)^(1/HOT).
 
     Parameters
     ----------
@@ -68,7 +73,7 @@ def by_hierarchy(paths, scales, belief):
     for path in paths:
         for scale in scales if path.pull is not None else (1.0,):
             evidence, W = path.evidence(scale)
-            log_prior = -((log_ratio(path, scale) - belief.center) ** 2) / (2 * variance)
+            log_prior = -np.log1p((log_ratio(path, scale) - belief.center) ** 2 / variance)
             log_evidence.append(evidence + log_prior - logsumexp(log_prior, axis=0))
             models.append(W)
     log_evidence = np.stack(log_evidence)

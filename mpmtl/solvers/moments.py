@@ -5,7 +5,6 @@ import numpy as np
 from mpmtl.privacy.clipping import bounded
 from mpmtl.solvers.noisy_covariance import noise_spectrum, priors, shrunk_mean
 
-
 HOPELESS = 3.0  # noise to the largest signal above which tasks stay separate
 
 

@@ -187,9 +187,9 @@ class Prior:
 def parts_priors(parts, sd, m):
     r"""Priors from the noisy sums of positive and of negative parts alone (`signed_parts`).
 
-    Their difference, the sum of the v_i, gives a mean (`mean_directions` without S). Their sum, that
-    of the |v_i|, gives diagonal priors: its entries above their median, made positive by
-    `soft_levels`, to powers 1, 3 and 6, as few features stand out of many.
+    Their difference, the sum of the v_i, gives a mean. Their sum, that of the |v_i|, gives diagonal
+    priors: its entries above their median, made positive by `soft_levels`, to powers 1, 3 and 6, as
+    few features stand out of many.
 
     Parameters
     ----------

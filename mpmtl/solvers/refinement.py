@@ -18,7 +18,7 @@ from scipy.linalg import expm
 
 from mpmtl.solvers.noisy_covariance import Prior, spike, strength
 
-MOST = 8  # columns of U at most
+MOST = 6  # columns of U at most
 CLIP = 0.25  # c in units of the angle that is left ...
 LEAST_CLIP = 0.03  # ... and its least value
 STEEP = 5.0  # tangent of an angle of which nothing is known
