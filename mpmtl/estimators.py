@@ -11,7 +11,7 @@ from mpmtl.errors import require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import Gaussian, Mechanism
+from mpmtl.privacy.mechanisms import Gaussian, Mechanism, source_of_noise
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve, solve_each
 from mpmtl.solvers.single_task import about_means, ridge_path
@@ -205,14 +205,15 @@ class PrivateMultiTaskLearner(_Learner):
     target_range: tuple | None = None
 
     def fit(self, X, y, rng=None):
-        """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
-        rng = np.random.default_rng() if rng is None else rng
+        """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
+        experiments that can be repeated, with the given `numpy.random.Generator`."""
+        mechanism, rng = source_of_noise(self.mechanism, rng)
         method = Proximal("private", self.penalty, private=True, clip=self.clip, eta=self.eta)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
         candidate = ProximalCandidate(
             self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
-        budget = Budget(self.mechanism, self.epsilon, self.delta)
+        budget = Budget(mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y, False, self.row_norm, method.public)
         self.privacy_ = method.statement(candidate, budget, datafit)
         warn_caveats(self.privacy_.caveats)
@@ -261,10 +262,11 @@ class PrivateFeatureLearner(_Learner):
     lam = 0.0  # a ridge penalty is among what the evidence weighs
 
     def fit(self, X, y, rng=None):
-        """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
-        rng = np.random.default_rng() if rng is None else rng
+        """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
+        experiments that can be repeated, with the given `numpy.random.Generator`."""
+        mechanism, rng = source_of_noise(self.mechanism, rng)
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
-        budget = Budget(self.mechanism, self.epsilon, self.delta)
+        budget = Budget(mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y, strict=False)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)

@@ -59,9 +59,8 @@ class AuditRun:
             f"{key}-{getattr(self.dataset, key)}" for key in "dm" if hasattr(self.dataset, key)
         ]
         names = (self.dataset.name, self.method.name, self.mechanism.name)
-        return "/".join(
-            ("audit", *names, "_".join([*sizes, f"T-{self.rounds}"]), f"eps-{self.epsilon:g}")
-        )
+        sizes += [f"T-{self.rounds}", *["secure"] * self.mechanism.secure]
+        return "/".join(("audit", *names, "_".join(sizes), f"eps-{self.epsilon:g}"))
 
 
 def build_audit(cfg):

@@ -225,6 +225,8 @@ def build(cfg):
         settings |= {"n_replicates": 1, "save_models": True}
     for key in EXECUTION_KEYS:
         recorded.pop(key)
+    if not mechanism.secure:
+        recorded["privacy"].pop("noise", None)  # the names of seeded streams hold all settings
     if hasattr(chosen["dataset"], "digest"):  # a user's file: its content counts, not its place
         recorded["dataset"] = recorded["dataset"] | {"sha256": chosen["dataset"].digest}
         recorded["dataset"].pop("path")
