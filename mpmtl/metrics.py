@@ -47,6 +47,7 @@ METRICS = {
     "nmse_own_mean": Metric("nMSE", "test rows (own mean = 1)"),
     "nmse_median": Metric("median nMSE"),
     "aauc": Metric("average AUC", higher_is_better=True),
+    "noisy_error": Metric("noisy error", "test rows, clipped for each task"),
 }
 
 
@@ -171,6 +172,27 @@ def evaluate(data, W, means=None):
             result["nmse_pooled"] = nmse_pooled(data, W)
     out = data.n_samples == 0 if data.pooled else ~defined
     return result | {"tasks_left_out": int(out.sum())}
+
+
+WORST = 2.0
+
+
+def clipped_errors(data, W, means):
+    """Error of each task between 0 and `WORST`, by its own test samples alone; shape (m,).
+
+    Squared loss: relative to that of the task's own training mean; labels: 1 - AUC. 1 where it is
+    not defined.
+    """
+    X, y, idle = usable(data.X, data.y)
+    errors = np.ones(data.n_tasks)
+    for i in np.flatnonzero(~np.asarray(idle)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = X[i] @ W[i]
+            if data.kind == "binary":
+                errors[i] = 1 - auc(scores, y[i])
+            elif own := float(((y[i] - means[i]) ** 2).sum()):
+                errors[i] = ((scores - y[i]) ** 2).sum() / own
+    return np.clip(np.nan_to_num(errors, nan=1.0, posinf=WORST), 0, WORST)
 
 
 @singledispatch

@@ -25,8 +25,8 @@ from mpmtl import (
     audit,
 )
 from mpmtl.auditing.bounds import delta_bound
-from mpmtl.datafits import datafit_for
 from mpmtl.data import MultiTaskData
+from mpmtl.datafits import datafit_for
 from mpmtl.methods import FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.privacy import exact
 from mpmtl.privacy.clipping import bounded
@@ -37,8 +37,6 @@ from mpmtl.privacy.releases import (
     FitLog,
     covariance,
     diagonal,
-    relation,
-    vector_sum,
     vote_probabilities,
 )
 from mpmtl.privacy.statements import NOISE_CAVEATS
@@ -231,7 +229,7 @@ def test_the_grid_of_floating_point_refutes_seeded_noise_and_not_secure_noise(
         for model in (0 * w, w):
             off = gate(1, model[None], 1.0) / gap % 1 != 0
             hits.append(int(off.reshape(n, -1).any(axis=1).sum()))
-        refuted[noise] = delta_bound(*hits, n, epsilon, 0.99)
+        refuted[noise] = delta_bound(*hits, n, epsilon, 1 - LEVEL)
     stated = BUDGET[mech.name][1]
     assert refuted["seeded"] > max(0.05, stated)
     assert refuted["secure"] <= stated
@@ -248,7 +246,7 @@ def test_what_does_not_fit_64_bits_is_refused_in_one_line():
 
 @pytest.mark.parametrize("mech", [m for m in dict.fromkeys(type(m) for m, _ in ALL) if not m.exact])
 def test_what_cannot_be_sampled_exactly_is_refused_in_one_line(mech):
-    kind, release = next((r.kind, r) for m, r in ALL if type(m) is mech)
+    release = next(r for m, r in ALL if type(m) is mech)
     with pytest.raises(InputError, match="cannot be sampled exactly, so it has no noise=secure"):
         Budget(mech(noise="secure"), 1.0, 1e-3).planned(release, [1.0])
     with pytest.raises(InputError, match="noise = x: use seeded or secure"):
@@ -315,6 +313,7 @@ def test_python_learners_take_no_seed_unless_one_is_given(learner, rng):
 def test_an_audit_looks_at_the_path_of_the_fits(monkeypatch):
     """With a third of the noise of `rounded_normal` the same audit refutes."""
     settings = {"epsilon": 1.0, "d": 2, "m": 7, "samples": 3000, "attack": "likelihood"}
+    settings |= {"confidence": 1 - LEVEL}
     fair = audit(Gaussian(noise="secure"), **settings)
     assert not fair.verdicts["proved"].refuted
     assert fair.statement.caveats == ("tuning-not-charged",)

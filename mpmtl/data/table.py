@@ -451,10 +451,14 @@ class Table(RealData):
     @property
     def notes(self):
         """What was understood of the table, and what a user should know of how it was read."""
-        *_, notes, pooled = self._prepared
+        return (*self._prepared[3], *self.public_notes)
+
+    @property
+    def public_notes(self):
+        """Those of them that count nothing in the rows."""
+        pooled, notes = self._prepared[-1], ()
         if self.train_fraction == 1:
             notes = (
-                *notes,
                 "all rows train (train_fraction = 1): one fit, whose models are saved; there is no "
                 "test score",
             )

@@ -1,6 +1,8 @@
 """A run: replicates of draw, tune, refit, score; in parallel, resumable, one row each."""
 
+import hashlib
 import json
+import secrets
 import sys
 import time
 from dataclasses import replace
@@ -10,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from mpmtl.datafits import datafit_for
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.ledger import charge
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
 from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
@@ -24,8 +28,12 @@ from mpmtl.experiments.terminal import (
     worst_statement,
 )
 from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
-from mpmtl.methods import FitLog
-from mpmtl.metrics import evaluate
+from mpmtl.methods import Budget, FitLog, Scales
+from mpmtl.metrics import WORST, clipped_errors, evaluate
+from mpmtl.privacy.mechanisms import Laplace
+from mpmtl.privacy.releases import vector_sum
+from mpmtl.privacy.spending import Spent
+from mpmtl.privacy.statements import NOISE_CAVEATS
 from mpmtl.streams import stream
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -66,21 +74,15 @@ def run_replicate(run, replicate, keep=None):
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
-    if run.schema_epsilon:
-        statement = statement.beside(run.schema_epsilon, "the schema (exponential mechanism)")
-    if statement.claimed or statement.proved:
-        statement = replace(statement, caveats=_caveats(run, statement))
+    statement = _of_run(run, statement)
     arrays, models = log.arrays, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
         if log.released:
             arrays = arrays | {"released": np.stack(log.released)}
-    metrics = {FITTED: train.n_tasks}  # all there is to say without a test part
-    if test.n_samples.any():
-        means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
-        metrics = evaluate(test, W[0], means)
-        main = next(iter(metrics))
-        metrics[f"{main}_stl"] = evaluate(test, problem.start, means)[main]
+    metrics = _test_metrics(run, train, test, W[0], problem.start, noise)
+    if run.evaluation != "exact":
+        scores[:] = np.nan  # exact errors as well
     return {
         "replicate": replicate,
         "replicates": [
@@ -117,11 +119,91 @@ def run_replicate(run, replicate, keep=None):
     }
 
 
-def _caveats(run, statement):
-    """Caveats of a run: of the fit, its tuning, what the data set read, and the test errors."""
+def _test_metrics(run, train, test, W, start, noise):
+    """Test errors as the run may show them: exact, one with noise, or none."""
+    if run.evaluation == 0 or not test.n_samples.any():
+        return {FITTED: train.n_tasks}
+    means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+    if run.evaluation != "exact":
+        return {"noisy_error": noisy_error(run, clipped_errors(test, W, means), noise)}
+    metrics = evaluate(test, W, means)
+    main = next(iter(metrics))
+    metrics[f"{main}_stl"] = evaluate(test, start, means)[main]
+    return metrics
+
+
+def noisy_error(run, errors, noise):
+    """Mean of the tasks' clipped errors, released with Laplace noise.
+
+    Given the releases of the fit, a task's error depends on its own rows alone, so a replaced task
+    moves the sum by at most `WORST`: pure, of budget `run.evaluation`.
+    """
+    half = WORST / 2
+    budget = Budget(Laplace(noise=run.mechanism.noise), run.evaluation, 0.0)
+    gate = budget.open(vector_sum(1), 1, noise("evaluation")).with_budgets([run.evaluation])
+    return float(half + gate(1, (errors - half)[:, None], half)[0] / len(errors))
+
+
+def _of_run(run, statement):
+    """The statement of a fit within a run: with what was bought besides, and all caveats."""
+    for words, epsilon in run.beside.items():
+        exact = run.mechanism.secure and words.startswith("the test error")
+        statement = statement.beside(epsilon, words, () if exact else NOISE_CAVEATS)
+    if not (statement.claimed or statement.proved):
+        return statement
     tuned = ("tuning-not-charged",) if is_tuned(run.method, run.tuning) else ()
-    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()))
-    return tuple(dict.fromkeys((*caveats, "evaluation-not-charged")))
+    shown = ("evaluation-not-charged",) if run.evaluation == "exact" else ()
+    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()), *shown)
+    return replace(statement, caveats=tuple(dict.fromkeys(caveats)))
+
+
+def planned_spending(run, train):
+    """What one fit on these tasks spends at most, whatever is chosen, and the caveats of that.
+
+    Nothing is fitted. Where the settings differ in what they cost, or theory's Q would need the
+    data, it is the stated pair.
+    """
+    budget, method = run.budget(train.n_tasks), run.method
+    datafit = datafit_for(train, method.loss_average, method.public_constants)
+    gradient, blocks = np.ones(datafit.shape), {}
+    for lipschitz in (1.0, 100.0):
+        for candidate in method.candidates(Scales(lipschitz, gradient, 1.0)):
+            block = _of_run(run, method.statement(candidate, budget, datafit)).as_dict()
+            blocks[json.dumps([block.get("cost"), block["proved"]])] = block
+    blocks = list(blocks.values())
+    return Spent.by(blocks), sorted({code for block in blocks for code in block["caveats"]})
+
+
+def _charge(run, folder, todo):
+    """Enter the fits to come in the ledger; refuse the run if they would spend too much."""
+    code, secure = code_version(), run.mechanism.secure
+    entries, known = [], {}
+    for replicate in todo:
+        owners = run.owners(replicate)
+        if owners not in known:
+            known[owners] = train = run.draw(replicate)[0]
+            spent, caveats = planned_spending(run, train)
+            delta = run.budget(train.n_tasks).delta
+        if spent.nothing:
+            continue
+        # The same seed on the same data with the same code is the same release, wherever it is
+        # made; secure noise is another one in every folder that is started anew, and where a
+        # replicate that is done is fitted again for its models.
+        again = secrets.token_hex(8) if replicate in folder.records else folder.attempt
+        name = [owners, run.settings, code, replicate, again if secure else ""]
+        entries.append(
+            {
+                "id": hashlib.sha256(json.dumps(name).encode()).hexdigest()[:16],
+                "data": owners,
+                "run": run.folder,
+                "replicate": replicate,
+                "stated": [run.epsilon, delta],
+                "spent": spent.as_dict(),
+                "caveats": caveats,
+            }
+        )
+    if entries:
+        charge(run.ledger, entries, min(entry["stated"][1] for entry in entries))
 
 
 def cached_separate_tasks(run, key, compute):
@@ -134,10 +216,11 @@ def _trace_rows(run, replicate, chosen, budget, datafit, log):
         return []
     budgets = run.method.round_budgets(chosen, budget, datafit)
     name = budget.mechanism.budget_name
-    return [
-        {"replicate": replicate, "round": t, name: eps, "noise_norm": noise, "signal_norm": signal}
-        for t, (eps, (noise, signal)) in enumerate(zip(budgets, log.rounds, strict=True), start=1)
-    ]
+    rows = [{"replicate": replicate, "round": t, name: b} for t, b in enumerate(budgets, start=1)]
+    if run.evaluation == "exact":
+        for row, (noise, signal) in zip(rows, log.rounds, strict=True):
+            row |= {"noise_norm": noise, "signal_norm": signal}
+    return rows
 
 
 def execute(run, out=None, explained=(), wait=False):
@@ -156,11 +239,13 @@ def execute(run, out=None, explained=(), wait=False):
     Returns
     -------
     dict
-        Row of a sweep's table (`terminal.summary_row`), with the codes of its caveats.
+        Row of a sweep's table (`terminal.summary_row`), with the codes of its caveats and what
+        was spent.
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
-    notes = getattr(run.dataset, "notes", ())
+    kind = "notes" if run.evaluation == "exact" else "public_notes"
+    notes = getattr(run.dataset, kind, ())
     names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
     names |= {"mechanism": run.mechanism.name, "grid": run.grid}
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
@@ -179,12 +264,29 @@ def execute(run, out=None, explained=(), wait=False):
             print(note_line(note), file=out, flush=True)
         if todo:
             folder.write_manifest("running", **names, data_notes=notes)
+            if run.ledger.path:
+                _charge(run, folder, todo)
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
         folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
         print(card(run, records, path, explained), file=out, flush=True)
-    return summary_row(run, records)
+    return summary_row(run, records) | {"spent": _spending(run, records)}
+
+
+def _spending(run, records):
+    """What a run has spent on each data set of its replicates, as JSON can hold it."""
+    shares = {}
+    for record in records:
+        one, owners = Spent.by([record["privacy"]]), run.owners(record["replicate"])
+        if not one.nothing:
+            fits, spent = shares.get(owners, (0, Spent()))
+            shares[owners] = fits + 1, spent + one
+    deltas = {record["replicates"][0]["delta"] for record in records}
+    return [
+        {"data": owners, "fits": fits, "delta": min(deltas), "spent": spent.as_dict()}
+        for owners, (fits, spent) in shares.items()
+    ]
 
 
 def _on_worker(run, code, replicate):

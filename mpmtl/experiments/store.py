@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import zlib
@@ -323,11 +324,15 @@ class RunFolder:
         return self.path / "manifest.json"
 
     def _open(self):
-        self.started = _now()
+        self.started, self.attempt = _now(), secrets.token_hex(8)
         if self.overwrite:
             for path in (self.journal, self.manifest_path):
                 path.unlink(missing_ok=True)
         self.records = self._read_journal()
+        with suppress(OSError, ValueError, KeyError, TypeError):  # one that was stopped goes on
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            if manifest["settings"] == self.settings:
+                self.attempt = str(manifest["attempt"])
         if self.records:  # without a finished replicate there is nothing to protect
             self._check_manifest()
 
@@ -408,6 +413,7 @@ class RunFolder:
         content = {
             "status": status,
             "started": self.started,
+            "attempt": self.attempt,
             "updated": _now(),
             "replicates_done": len(self.records),
             "settings": self.settings,

@@ -20,6 +20,10 @@ OTHER_WORDS = {
     "nmse_pooled": "nmse_pooled",
     "nmse_median": "median over tasks (nmse_median)",
 }
+NOISY_WORDS = (
+    "mean over tasks of the error relative to the own mean's (two classes: 1 - AUC), clipped to 2, "
+    "with noise"
+)
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
 
 
@@ -125,8 +129,11 @@ def _score_lines(run, records):
     """Lines of a card on the test metric against STL, or on what was fitted without one."""
     metric = records[0]["replicates"][0]["metric"]
     if metric == FITTED:
-        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks on all rows, no test part")]
+        why = "on all rows, no test part" if run.evaluation == "exact" else "no test error is shown"
+        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks, {why}")]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
+    if not len(stl):
+        return [("error", f"{_plus_minus(values)}  {NOISY_WORDS}, {run.evaluation:g} of epsilon")]
     own_mean = metric == "nmse_own_mean"
     what = "all test rows, 1 is each task's own mean; " * own_mean
     over = f"{what}mean +- sd over {_count(len(records), 'replicate')}"
@@ -207,7 +214,7 @@ def card_text(title, lines):
 def summary_row(run, records):
     """One line of the table that ends a sweep, and the caveats that go with it."""
     metric = records[0]["replicates"][0]["metric"]
-    statement = worst_statement(records)
+    statement, stl = worst_statement(records), _values(records, f"{metric}_stl")
     return {
         "tag": run.tag,
         "dataset": run.dataset.name,
@@ -216,7 +223,7 @@ def summary_row(run, records):
         "eps": f"{run.epsilon:g}",
         "metric": metric,
         "value": _plus_minus(_values(records, metric)),
-        "stl": "-" if metric == FITTED else f"{_values(records, f'{metric}_stl').mean():.4f}",
+        "stl": f"{stl.mean():.4f}" if len(stl) else "-",
         "n": str(len(records)),
         **{name: marked(statement, name) for name in ("claimed", "proved")},
         "caveats": statement["caveats"],

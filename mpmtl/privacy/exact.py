@@ -43,7 +43,7 @@ class Uniform:
         self.digits = [words(n, random)]
 
     def coins(self, which, j=1):
-        """For each index in `which` a coin of probability x/j: one in j, and a fresh number below x."""
+        """Coins of probability x/j for indices `which`: one in j, and a fresh number below x."""
         heads = one_in(j, len(which), self.random) if j > 1 else np.ones(len(which), dtype=bool)
         undecided, place = np.flatnonzero(heads), 0
         while len(undecided):

@@ -87,8 +87,8 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     largest = max(limits) if release.power == 2 else COARSE * (isqrt(max(limits)) + 1)
     require(
         max(limits) < 2**62 and m * largest < 2**60,
-        f"noise=secure: {m} tasks at a budget of {budgets.max():.3g} for a round do not fit integers "
-        "of 64 bits: use a smaller epsilon",
+        f"noise=secure: {m} tasks at a budget of {budgets.max():.3g} for a round do not fit "
+        "integers of 64 bits: use a smaller epsilon",
     )
     step = scale / STEPS
     unit = np.sqrt(step) if release.power == 2 else COARSE * step

@@ -58,6 +58,10 @@ def mark(caveats):
     return MARK if set(UNCOVERED) & set(caveats) else ""
 
 
+#: What goes with every guarantee that rests on noise.
+NOISE_CAVEATS = ("float-noise", "reproducible-rng")
+
+
 class PrivacyCaveat(UserWarning):
     """A limit of a privacy statement; its text starts with one of the codes in `CAVEATS`."""
 
@@ -129,7 +133,7 @@ class PrivacyStatement:
             return math.inf
         return self.proved.epsilon
 
-    def beside(self, epsilon, words):
+    def beside(self, epsilon, words, caveats=NOISE_CAVEATS):
         """The same after an epsilon-DP release of the same tasks besides: (epsilon, 0) is added.
 
         Parameters
@@ -137,6 +141,8 @@ class PrivacyStatement:
         epsilon : float
         words : str
             What was released, for the bases.
+        caveats : tuple of str
+            Codes that go with it.
         """
 
         def added(block):
@@ -147,7 +153,7 @@ class PrivacyStatement:
 
         cost = self.cost and replace(self.cost, pure=(*self.cost.pure, epsilon))
         blocks = {key: added(getattr(self, key)) for key in ("claimed", "proved", "instance")}
-        caveats = tuple(dict.fromkeys((*self.caveats, *NOISE_CAVEATS)))
+        caveats = tuple(dict.fromkeys((*self.caveats, *caveats)))
         return replace(self, **blocks, cost=cost, caveats=caveats)
 
     def as_dict(self):
@@ -157,13 +163,12 @@ class PrivacyStatement:
         if self.cost is not None:
             block["mu"] = self.cost.mu if not self.cost.pure else None
             block["rho"] = self.cost.rho
+            block["cost"] = {"mu": self.cost.mu, "pure": list(self.cost.pure)}
         block["caveats"] = {code: CAVEATS[code] for code in self.caveats}
         block["notes"] = list(self.notes)
         return block
 
 
-#: What goes with every guarantee that rests on noise.
-NOISE_CAVEATS = ("float-noise", "reproducible-rng")
 #: Nothing is claimed and nothing is proved.
 NO_PROTECTION = PrivacyStatement(
     "none", claimed=None, proved=None, notes=("no noise: no protection",)
