@@ -138,9 +138,10 @@ def charge(account, new, delta):
         if account.total is not None and new:
             require(
                 after.epsilon(at) <= account.total,
-                f"{path}: {_epsilon_words(before, at)} is spent of ledger.total = {account.total:g} at delta "
-                f"= {at:.3g}, and this run would make it {_epsilon_words(after, at)}: a smaller "
-                "epsilon or fewer replicates, or another study",
+                f"{path}: {_epsilon_words(before, at)} is spent of ledger.total = "
+                f"{account.total:g} at delta = {at:.3g}, and this run would make it "
+                f"{_epsilon_words(after, at)}: a smaller epsilon or fewer replicates, or another "
+                "study",
             )
         lines, now = [], datetime.now(UTC).isoformat(timespec="seconds")
         for entry in new:
@@ -184,7 +185,7 @@ def table(entries, delta):
             lines.append(f"data {name[:8]}: {in_words(total_of(own), len(own), delta)}")
     words = in_words(total_of(entries), len(entries), delta)
     lines.append(
-        f"the study: {words}, of a task; neighbours replace one task's model and data in all fits"
+        f"the study: {words} (unit: a task; neighbours replace its model and data in all fits)"
     )
     return lines + [MARK_WORDS] * any(mark(entry["caveats"]) for entry in entries)
 
