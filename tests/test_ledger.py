@@ -266,15 +266,21 @@ def test_separate_tasks_are_not_charged_and_no_noise_is_not_a_cost(tmp_path):
     assert total_of(entries) == Spent(unproved=1)
 
 
-def test_a_sweep_says_what_its_fits_cost_together(tmp_path):
-    rows = [carry_out(tmp_path, "n_replicates=2", f"epsilon={e}")[0] for e in (1, 2)]
-    spending = {str(k): row["spent"] for k, row in enumerate(rows)}
-    (line,) = together(spending, dict.fromkeys(spending, "low_rank"))
-    delta = rows[0]["spent"][0]["delta"]
-    mu = np.hypot(gaussian_mu(1.0, delta), gaussian_mu(2.0, delta))
-    expected = f"2 fits spent ({Cost(mu).epsilon(delta):.4g}, {delta:.3g}) together"
-    assert line == f"low_rank, the same owners: {expected}"
-    assert together({"0": rows[0]["spent"]}, {"0": "low_rank"}) == []  # replicates are other draws
+def test_a_sweep_says_what_its_fits_cost_together():
+    def row(data, fits, mu, delta, unproved=0):
+        spent = Spent(Cost(mu), unproved=unproved).as_dict()
+        return {
+            "dataset": data,
+            "spent": {"data": data, "fits": fits, "delta": delta, "spent": spent},
+        }
+
+    rows = [row("a", 2, 0.3, 1e-3), row("a", 1, 0.4, 1e-4), row("b", 1, 1.0, 1e-3)]
+    rows += [row("c", 3, 0.5, 1e-3, unproved=2), {"dataset": "d", "spent": None}]
+    of_a, of_c = together(rows)
+    epsilon = Cost(0.5).epsilon(1e-4)
+    assert of_a == f"a, the same owners: 3 fits spent ({epsilon:.4g}, 0.0001) together"
+    assert of_c.startswith("c, the same owners: 1 fit spent (")
+    assert of_c.endswith("2 more have no proved cost, so nothing is proved of all")
 
 
 def test_the_commands(tmp_path):

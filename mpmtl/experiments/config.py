@@ -256,9 +256,10 @@ def build(cfg):
             f"dataset.schema_epsilon = {spent} must be less than epsilon = {epsilon}, of which it "
             "is a part",
         )
-        spent += 0 if evaluation == "exact" else evaluation
+        bought = 0 if evaluation == "exact" else evaluation
+        spent += bought
         require(
-            spent < epsilon,
+            bought == 0 or spent < epsilon,
             f"evaluation_epsilon = {evaluation} leaves nothing of epsilon = {epsilon}, of which it "
             "is a part",
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from mpmtl.data.real import RealData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.ledger import charge
@@ -275,18 +276,15 @@ def execute(run, out=None, explained=(), wait=False):
 
 
 def _spending(run, records):
-    """What a run has spent on each data set of its replicates, as JSON can hold it."""
-    shares = {}
-    for record in records:
-        one, owners = Spent.by([record["privacy"]]), run.owners(record["replicate"])
-        if not one.nothing:
-            fits, spent = shares.get(owners, (0, Spent()))
-            shares[owners] = fits + 1, spent + one
-    deltas = {record["replicates"][0]["delta"] for record in records}
-    return [
-        {"data": owners, "fits": fits, "delta": min(deltas), "spent": spent.as_dict()}
-        for owners, (fits, spent) in shares.items()
-    ]
+    """What a run has spent on the owners of a table, as JSON can hold it; synthetic data are drawn
+    anew in each replicate."""
+    shares = [Spent.by([record["privacy"]]) for record in records]
+    shares = [share for share in shares if not share.nothing]
+    if not shares or not isinstance(run.dataset, RealData):
+        return None
+    delta = records[0]["replicates"][0]["delta"]
+    total = {"fits": len(shares), "delta": delta, "spent": sum(shares, Spent()).as_dict()}
+    return {"data": run.owners(0), **total}
 
 
 def _on_worker(run, code, replicate):

@@ -3,9 +3,7 @@
 import json
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from itertools import product
-from math import inf
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -14,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.config import register_schema
 from mpmtl.experiments.terminal import sweep_table
-from mpmtl.privacy.spending import Spent, in_words, pair_of
+from mpmtl.privacy.spending import Spent, in_words
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -153,40 +151,34 @@ def attempt(name, make, execute, done, **options):
         return {"name": name, "error": str(error)}
 
 
-def together(spending, names):
-    """Lines that say what the jobs of a sweep cost a task together, one for each data set.
+def together(rows):
+    """Lines that say what all jobs of a sweep have spent on the owners of a table.
 
     Parameters
     ----------
-    spending : dict of str to list of dict
-        By folder, the shares of `runner.execute`.
-    names : dict of str to str
-        Name of the data set by folder. Of synthetic data, drawn anew in each replicate, the draw
-        that costs most counts.
+    rows : list of dict
+        With the name of the data set and, under "spent", what `runner.execute` gives.
     """
     shares = {}
-    for folder, parts in spending.items():
-        for part in parts:
-            shares.setdefault((names[folder], part["data"]), []).append(part)
-    worst = {}
+    for row in rows:
+        if row["spent"]:
+            shares.setdefault((row["dataset"], row["spent"]["data"]), []).append(row["spent"])
+    lines = []
     for (name, _), parts in shares.items():
         spent = sum((Spent.from_dict(part["spent"]) for part in parts), Spent())
         fits, delta = (f(part[key] for part in parts) for f, key in ((sum, "fits"), (min, "delta")))
         if fits > 1:
-            known = pair_of(replace(spent, unproved=0), delta) or (inf, 1.0)
-            words = in_words(spent, fits, delta)
-            worst.setdefault(name, []).append((spent.unproved, known, words))
-    return [f"{name}, the same owners: {max(lines)[-1]}" for name, lines in worst.items()]
+            lines.append(f"{name}, the same owners: {in_words(spent, fits, delta)}")
+    return lines
 
 
 def report(outcomes):
     """Print the table of a sweep and the jobs that failed; returns how many these are."""
-    rows = {outcome["folder"]: dict(outcome["row"]) for outcome in outcomes if "row" in outcome}
-    spending = {folder: row.pop("spent", []) for folder, row in rows.items()}
+    rows = {outcome["folder"]: outcome["row"] for outcome in outcomes if "row" in outcome}
     if rows:
         print(f"\n{sweep_table(list(rows.values()))}", flush=True)
-        names = {folder: row["dataset"] for folder, row in rows.items()}
-        print("".join(f"{line}\n" for line in together(spending, names)), end="", flush=True)
+        for line in together([row for row in rows.values() if "spent" in row]):
+            print(line, flush=True)
     failed = [outcome for outcome in outcomes if "error" in outcome]
     if failed:
         print(f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr)

@@ -247,7 +247,7 @@ def marked(statement, name):
 
 def sweep_table(rows):
     """The table that ends a sweep: a line for each job, and what a mark means."""
-    columns = [key for key in rows[0] if key != "caveats"]
+    columns = [key for key in rows[0] if key not in ("caveats", "spent")]
     if len({row.get("tag") for row in rows}) == 1:
         columns = [key for key in columns if key != "tag"]
     cells = [columns] + [[row[key] for key in columns] for row in rows]
