@@ -264,9 +264,9 @@ def execute(run, out=None, explained=(), wait=False):
         for note in notes:
             print(note_line(note), file=out, flush=True)
         if todo:
-            folder.write_manifest("running", **names, data_notes=notes)
             if run.ledger.path:
                 _charge(run, folder, todo)
+            folder.write_manifest("running", **names, data_notes=notes)
             _run_all(run, folder, todo, out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
