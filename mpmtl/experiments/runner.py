@@ -76,7 +76,7 @@ def run_replicate(run, replicate, keep=None):
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     statement = _of_run(run, statement)
-    arrays, models = log.arrays, []
+    arrays, models = log.arrays if run.evaluation == "exact" else {}, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
         if log.released:
