@@ -46,11 +46,11 @@ def check_kind(mechanism, kind):
         f"mechanism {mechanism.name} does not fit a method that releases {KINDS[kind]}: use "
         f"{' or '.join(allowed)}",
     )
-    exact = [m.name for m in MECHANISMS if m.exact and kind in m.kinds]
+    exact = "".join(f", or {m.name}" for m in MECHANISMS if m.exact and kind in m.kinds)
     require(
         mechanism.exact or not mechanism.secure,
         f"mechanism {mechanism.name} cannot be sampled exactly, so it has no noise=secure: use "
-        f"noise=seeded{f', or {chr(32).join(exact)}' if exact else ''}",
+        f"noise=seeded{exact}",
     )
 
 
