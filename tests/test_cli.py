@@ -75,6 +75,9 @@ def test_a_run_leaves_nothing_but_its_results(tmp_path):
 
 
 BAD = {
+    "dataset.n_public=2": "dataset.n_public = 2: give it as [least, most], whole numbers",
+    "dataset.n_public=[a,b]": "dataset.n_public = ['a', 'b']: give it as [least, most]",
+    "method.grid=3": "method.grid = 3: give the values of a setting",
     "epsilon=0": "epsilon = 0.0 must be finite and above 0",
     "epsilon=-1": "epsilon = -1.0 must be finite and above 0",
     "epsilon=nan": "epsilon = nan must be finite and above 0",

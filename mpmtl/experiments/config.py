@@ -241,6 +241,11 @@ def build(cfg):
     settings["ledger"] = Account(**account)
     grid = _merge_grids(cfg, settings, recorded)
     n_public = settings["dataset"].pop("n_public", None)
+    require(
+        n_public is None
+        or (isinstance(n_public, list) and [type(n) for n in n_public] == [int, int]),
+        f"dataset.n_public = {n_public}: give it as [least, most], whole numbers",
+    )
     chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
@@ -342,6 +347,11 @@ def _merge_grids(cfg, settings, recorded):
     changed = set()
     every = zip(*(_members(c["method"]) for c in (settings, recorded, raw)), strict=True)
     for chosen, noted, given in every:
+        words = chosen.get("grid")
+        require(
+            words is None or isinstance(words, dict),
+            f"method.grid = {words}: give the values of a setting, such as method.grid.lam=[0.1,1]",
+        )
         own = grids.get(chosen.get("name")) or {}
         typed = {k for k, v in (given.get("grid") or {}).items() if not str(v).startswith("${")}
         for key in own.keys() - typed:

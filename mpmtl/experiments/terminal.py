@@ -129,8 +129,12 @@ def _score_lines(run, records):
     """Lines of a card on the test metric against STL, or on what was fitted without one."""
     metric = records[0]["replicates"][0]["metric"]
     if metric == FITTED:
-        why = "on all rows, no test part" if run.evaluation == "exact" else "no test error is shown"
-        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks, {why}")]
+        why = (
+            " on all rows, no test part"
+            if run.evaluation == "exact"
+            else ", no test error is shown"
+        )
+        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks{why}")]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
     if not len(stl):
         return [("error", f"{_plus_minus(values)}  {NOISY_WORDS}, {run.evaluation:g} of epsilon")]
