@@ -163,7 +163,8 @@ class Gate:
         ndarray
             Noise-free release plus noise, shape (B, *release.shape) or release.shape.
         """
-        signal = self.release.total(bounded(V, K, self.release.axes))
+        # one order in memory, so that the sum has the same bits wherever V was put together
+        signal = self.release.total(np.ascontiguousarray(bounded(V, K, self.release.axes)))
         dims = len(self.release.shape)
         B = None if signal.ndim == dims else len(signal)
         scale = self.scale(t, K, B)
