@@ -1,4 +1,4 @@
-"""`mpmtl-federate`: prepare a federated study, check an owner's table, fit an owner's model late."""
+"""`mpmtl-federate`: prepare a federated study, check an owner's table, fit a model late."""
 
 import argparse
 import json

@@ -70,7 +70,7 @@ class RelayBudget(Budget):
         require(False, "the votes of a method cannot be cast apart: use method=fl_local")
 
 
-class Due(Exception):  # noqa: N818  (a fit that waits, not one that fails)
+class Due(Exception):
     """An owner's fit has come to a round without a release; `contribution` is what it shows."""
 
     def __init__(self, contribution):

@@ -207,10 +207,9 @@ class Owner:
 
 def summary(run, data, block):
     """What a study releases and what is proved about it, in lines."""
-    d = data.n_features
     return [
-        f"{run.method.name}, {run.mechanism.name}, epsilon = {run.epsilon:g}: {data.n_tasks} owners, "
-        f"{d} features",
+        f"{run.method.name}, {run.mechanism.name}, epsilon = {run.epsilon:g}: {data.n_tasks} "
+        f"owners, {data.n_features} features with the intercept",
         f"unit        a {block.unit}; neighbours {block.relation}; {block.scope}",
         *(f"{word:11} {part}: {part.basis}" for word, part in _parts(block)),
         *(f"note        {note}" for note in block.notes),
