@@ -407,34 +407,48 @@ class Processes:
         process.send_signal(signal.SIGKILL)
         process.wait(20)
 
-    def run(self, app, out, deadline):
-        """`flwr run` to its end; returns its log."""
-        words = ["flwr", "run", app, "study", "--stream"]
-        words += ["--run-config", f'out="{out}" deadline={deadline:.1f}']
-        done = subprocess.run(
-            list(map(str, words)), env=self.env, text=True, capture_output=True, timeout=400
+    def run(self, app, out, meanwhile=lambda: None, **config):
+        """`flwr run` to its end, with something done meanwhile; returns its log."""
+        config = " ".join(f"{k}={json.dumps(v)}" for k, v in {"out": str(out), **config}.items())
+        words = ["flwr", "run", app, "study", "--stream", "--run-config", config]
+        process = subprocess.Popen(
+            list(map(str, words)),
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
+        self.running["flwr run"] = process
+        meanwhile()
+        printed, _ = process.communicate(timeout=400)
         logs = "".join(
             f"\n--- {p.name}\n{p.read_text()[-2000:]}" for p in self.folder.glob("*.log")
         )
-        assert (Path(out) / "manifest.json").exists(), done.stdout + done.stderr + logs
-        return re.sub(r"\x1b\[\d+m", "", done.stdout)
+        assert (Path(out) / "manifest.json").exists(), printed + logs
+        return re.sub(r"\x1b\[\d+m", "", printed)
+
+    def lose_after_an_answer(self, name):
+        """The SuperNode is killed as soon as it has sent another answer."""
+        path = self.folder / f"{name}.log"
+        before, until = path.read_text().count("Sent successfully"), time.monotonic() + 200
+        while path.read_text().count("Sent successfully") == before:
+            assert time.monotonic() < until, path.read_text()
+            time.sleep(0.05)
+        self.lose(name)
 
 
 @pytest.mark.slow
 def test_five_owners_over_tls(place, tmp_path):
-    """SuperLink and five SuperNodes as processes of their own; then one of them is killed."""
+    """SuperLink and five SuperNodes as processes of their own; in a second run one of them is
+    killed after the first of two rounds."""
     settings = f"{FL} method.rounds=1"
     new = ["mpmtl-federate", "new", "app", *settings.split(), "--noise-seed", str(SEED)]
-    new += ["--schema", str(place / "regression.yaml")]
+    new += ["--schema", str(place / "regression.yaml"), "--deadline", "120"]
     subprocess.run([BIN / new[0], *new[1:]], cwd=tmp_path, check=True, capture_output=True)
-
-    def drop(given):
-        return {i: v for i, v in given.items() if i != 4}
-
+    app = tmp_path / "app"
     with Processes(tmp_path, place) as federation:
         federation.begin()
-        printed = federation.run(tmp_path / "app", tmp_path / "all", 120)
+        printed = federation.run(app, tmp_path / "all")
         assert "round 1: all 5 owners" in printed
         assert "5 of 5 owners have their models" in printed
         whole = together(place, settings, seed=stream(SEED, "federated"))
@@ -442,11 +456,22 @@ def test_five_owners_over_tls(place, tmp_path):
         np.testing.assert_array_equal(saved, (60.0 * whole[:, :-1]) / 60.0)
         for name in NAMES:
             (tmp_path / f"{name}.json").rename(tmp_path / f"first-{name}.json")
-        federation.lose("e")
-        printed = federation.run(tmp_path / "app", tmp_path / "without", 45)
-    assert "went on without e" in printed
+
+        printed = federation.run(
+            app,
+            tmp_path / "without",
+            lambda: federation.lose_after_an_answer("e"),
+            settings=SETTINGS,
+            deadline=60.0,
+        )
+    assert "round 1: all 5 owners" in printed
+    assert "round 2: went on without e" in printed
     assert "4 of 5 owners have their models" in printed
-    everybody = owners(place, settings)
+
+    def drop(given, t):
+        return {i: v for i, v in given.items() if i != 4 or t == 0}
+
+    everybody = owners(place, SETTINGS)
     releases, _, whole = apart(everybody, drop, seed=stream(SEED, "federated"))
     with np.load(tmp_path / "without" / "released.npz") as file:
         assert [release.tobytes() for release in file.values()] == [r.tobytes() for r in releases]

@@ -19,7 +19,7 @@ import numpy as np
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.tuning import is_tuned, prepare
 from mpmtl.privacy.clipping import bounded
-from mpmtl.privacy.releases import Budget
+from mpmtl.privacy.releases import Budget, vector_sum
 
 OVERSIZE = 1e-9  # relative excess of a norm that is not rounding
 
@@ -47,12 +47,24 @@ class RelayGate:
 
 
 @dataclass(frozen=True)
+class Ballot:
+    """Votes as a round: ``choice(t, votes, K)`` bounds them and releases an option's number."""
+
+    choice: Callable
+    release = vector_sum(1)  # for its axes: a task's votes are one row
+
+    def __call__(self, t, V, K):
+        return self.choice(t, V, K)
+
+
+@dataclass(frozen=True)
 class RelayBudget(Budget):
-    """A budget whose gates are relayed.
+    """A budget whose gates and votes are relayed.
 
     Attributes
     ----------
     relay : callable
+        See `RelayGate`.
     draws : bool
         Whether the gates hold noise; an owner's need none.
     """
@@ -66,8 +78,13 @@ class RelayBudget(Budget):
         return RelayGate(gate, self.relay)
 
     def choose(self, scores, log_base, epsilon, rng):
-        """Votes are not relayed yet."""
-        require(False, "the votes of a method cannot be cast apart: use method=fl_local")
+        """See `Budget.choose`; the tasks' votes are rows, and the choice is what is released."""
+        whole = super().choose
+
+        def choice(t, votes, K):
+            return np.array(float(whole(votes.T, log_base, epsilon, rng)))
+
+        return int(self.relay(Ballot(choice), 1, scores.T, np.inf))
 
 
 class Due(Exception):
