@@ -229,6 +229,7 @@ class Table(RealData):
         frame = self._rows_in_use(table, notes)
         kind, positive, y = self._targets(frame, notes, pooled)
         frame, y = frame[~np.isnan(y)], y[~np.isnan(y)]
+        self._check_rows(frame, notes)
         if len(frame) < len(table):
             notes.insert(0, f"{len(frame)} of {len(table)} rows are used")
         encoder = Encoder(self._columns(frame, notes, pooled), self.rows, self.norm)
@@ -244,7 +245,6 @@ class Table(RealData):
             pooled=kind == "regression",
             n_public=None if self.n_public is None else tuple(map(int, self.n_public)),
         )
-        self._check_rows(data, notes)
         recipe = {
             "encoder": encoder.as_dict(),
             "format": {k: v for k, v in asdict(self.format).items() if k != "option"},
@@ -257,11 +257,11 @@ class Table(RealData):
         """The table as text."""
         return read_table(self.path, self.format).frame
 
-    def _check_rows(self, data, notes):
+    def _check_rows(self, frame, notes):
         """Refuse a table with nothing to learn from."""
-        require(data.n_samples.any(), f"{self.path}: no row is left: {'; '.join(notes)}")
+        require(len(frame) > 0, f"{self.path}: no row is left: {'; '.join(notes)}")
         require(
-            max(data.n_samples) >= 2,
+            frame[self.task].duplicated().any(),
             f"{self.path}: every task has one row only; is task = {self.task} right?",
         )
 

@@ -71,7 +71,7 @@ class OwnTable(Table):
             frame.insert(0, self.task, self.owner)
         return frame[frame[self.task] == self.owner]
 
-    def _check_rows(self, data, notes):
+    def _check_rows(self, frame, notes):
         """An owner with little or nothing to learn from takes part all the same."""
 
     def _check_sizes(self, sizes, least, most):
