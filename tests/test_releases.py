@@ -1,11 +1,12 @@
 """The gate: how far a task moves a release, how much noise it adds, what its statement says."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from conftest import beside_others
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from test_mechanisms import ALL, NOISY, known_moments
@@ -406,3 +407,25 @@ def test_choices_have_the_stated_probabilities(rng):
     chosen = [budget.choose(scores, log_base, 2.0, rng) for _ in range(4000)]
     known = 4000 * vote_probabilities(scores, log_base, 2.0)
     assert stats.chisquare(np.bincount(chosen, minlength=4), known).pvalue > 1e-4
+
+
+# bounded contributions
+
+
+@settings(max_examples=300)
+@given(
+    vectors=st.lists(
+        st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3), min_size=1, max_size=4
+    ),
+    power=st.integers(-320, 305),
+    K=st.floats(1e-6, 1e6),
+)
+def test_bounding_twice_is_bounding_once(vectors, power, K):
+    """No bit of it changes; and what was scaled is within K in exact arithmetic."""
+    with np.errstate(over="ignore"):
+        V = np.array(vectors) * 10.0**power
+    once = bounded(V, K)
+    np.testing.assert_array_equal(bounded(once, K), once)
+    for before, after in zip(V, once, strict=True):
+        if not np.array_equal(before, after):
+            assert sum(Fraction(x) ** 2 for x in after.tolist()) <= Fraction(K) ** 2

@@ -168,7 +168,8 @@ class Gate:
         ndarray
             Noise-free release plus noise, shape (B, *release.shape) or release.shape.
         """
-        V = bounded(V, K, self.release.axes)
+        # one order in memory, so that the sum has the same bits wherever V was put together
+        V = np.ascontiguousarray(bounded(V, K, self.release.axes))
         dims = len(self.release.shape)
         B = None if V.ndim == 1 + self.release.axes else len(V)
         scale, draw = self.scale(t, K, B), self.draws[t - 1]
