@@ -15,6 +15,7 @@ from mpmtl.federation import cli, study
 from mpmtl.federation.rounds import curate, fit, statement, take_part
 from mpmtl.federation.study import Owner, Study, composed
 from mpmtl.privacy.clipping import bounded
+from mpmtl.privacy.statements import NOISE_CAVEATS
 
 NAMES = ["a", "b", "c", "d", "e"]
 SCHEMA = """\
@@ -71,8 +72,8 @@ def together(place, settings, kind="regression", without=(), seed=3):
 
 
 @cache  # composing takes long, and a study holds no rows
-def study_of(settings, schema):
-    return Study(settings, schema)
+def study_of(settings, schema, seed="3"):
+    return Study(settings, schema, seed)
 
 
 def owners(place, settings, kind="regression"):
@@ -239,12 +240,15 @@ def test_the_curator_reads_no_table(place, monkeypatch):
 
 
 def test_the_statement_is_that_of_one_process(place):
+    """Without a seed, noise is secure and no caveat is left."""
     chosen = Study(f"{FL} delta=1e-4", str(place / "regression.yaml"))
     block = statement(chosen.run, chosen.data()[0])
     assert (block.proved.epsilon, block.proved.delta) == (20, 1e-4)
     assert block.claimed is None
-    assert "tuning-not-charged" not in block.caveats
-    assert "pooled-schema" not in block.caveats
+    assert block.caveats == ()
+    seeded = Study(f"{FL} delta=1e-4", str(place / "regression.yaml"), "3")
+    block = statement(seeded.run, seeded.data()[0])
+    assert block.caveats == NOISE_CAVEATS
 
 
 @pytest.mark.parametrize(
@@ -259,6 +263,7 @@ def test_the_statement_is_that_of_one_process(place):
         (f"{FL} tuning=laptop", "tuning=laptop: a federated run"),
         ("method=fl_locl", "did you mean fl_local"),
         (f"{FL} epsilon=-1", "epsilon"),
+        ("method=fl_local privacy=two_sided_wishart", "cannot be sampled exactly"),
     ],
 )
 def test_settings_that_need_all_rows_are_refused(place, settings, words):
@@ -314,7 +319,7 @@ def test_the_digest_is_that_of_the_study(place, tmp_path):
     text = (place / "regression.yaml").read_text()
     (tmp_path / "copy.yaml").write_text(text)
     (tmp_path / "other.yaml").write_text(text.replace("[0, 120]", "[0, 100]"))
-    here = study_of(FL, str(place / "regression.yaml")).digest
+    here = Study(FL, str(place / "regression.yaml")).digest
     assert Study(FL, str(tmp_path / "copy.yaml")).digest == here
     assert Study(FL, str(tmp_path / "other.yaml")).digest != here
     assert Study(f"{FL} delta=1e-6", str(place / "regression.yaml")).digest != here

@@ -15,6 +15,7 @@ from conftest import BIN
 from test_federation import FL, NAMES, apart, owners, study_of, together, write_study
 
 from mpmtl.errors import InputError
+from mpmtl.experiments.ledger import entries_of
 from mpmtl.experiments.predict import read_model
 
 flwr = pytest.importorskip("flwr", reason="Flower is not installed: make federated")
@@ -273,6 +274,36 @@ def test_a_simulation_takes_each_owner_by_number(place, tmp_path, same_noise):
     whole = together(place, SETTINGS, seed=SEED)
     saved = models(Path(f"{run['out']}-models"))
     np.testing.assert_array_equal(saved, (60.0 * whole[:, :-1]) / 60.0)
+
+
+def test_noise_is_secure_without_a_seed(place, tmp_path):
+    """Two runs differ, and nothing is left to warn of."""
+    sums = []
+    for k in range(2):
+        (tmp_path / str(k)).mkdir()
+        run, nodes = configs(place, tmp_path / str(k))
+        run["noise-seed"] = ""
+        sums.append(server.serve(Loopback(nodes, run), run)[0])
+        manifest = json.loads((tmp_path / str(k) / "results" / "manifest.json").read_text())
+        assert manifest["privacy"]["caveats"] == {}
+    assert not np.any(sums[0] == sums[1])
+
+
+def test_a_study_is_entered_in_the_ledger(place, tmp_path):
+    """Before anything is released; one that would go over the total releases nothing."""
+    ledger = tmp_path / "ledger"
+    run, nodes = configs(place, tmp_path)
+    run |= {"settings": f"{SETTINGS} ledger.path={ledger} ledger.total=25", "noise-seed": ""}
+    server.serve(Loopback(nodes, run), run)
+    (entry,) = entries_of(ledger)[0]
+    assert entry["stated"][0] == 20
+    assert not entry["spent"]["unproved"]
+    again, nodes = configs(place, tmp_path / "again")
+    again |= {"settings": run["settings"], "noise-seed": ""}
+    with pytest.raises(InputError, match="this run would make it"):
+        server.serve(Loopback(nodes, again), again)
+    assert not (tmp_path / "again").exists()
+    assert len(entries_of(ledger)[0]) == 1
 
 
 def test_what_is_there_is_not_overwritten(place, tmp_path):

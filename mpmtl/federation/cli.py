@@ -50,7 +50,8 @@ def _new(options):
         f"--noise-seed = {options.noise_seed} must be at least 0",
     )
     schema, place = Path(options.schema).resolve(), Path(options.folder)
-    study = Study(" ".join(options.settings), str(schema))
+    seed = "" if options.noise_seed is None else str(options.noise_seed)
+    study = Study(" ".join(options.settings), str(schema), seed)
     run, (data, _) = study.run, study.data()
     block = statement(run, data)
     rehearse(run, data)
@@ -66,7 +67,7 @@ def _new(options):
         schema=json.dumps(str(schema)),
         deadline=float(options.deadline),
         out=json.dumps(str(Path(options.out or place / "results").resolve())),
-        noise_seed=json.dumps("" if options.noise_seed is None else str(options.noise_seed)),
+        noise_seed=json.dumps(seed),
         simulate=json.dumps(str(Path(options.simulate).resolve()) if options.simulate else ""),
     )
     (place / "pyproject.toml").write_text(text, encoding="utf-8")
@@ -85,8 +86,9 @@ def _read(folder):
 
 
 def _owner(options, out=""):
-    settings = _read(options.folder)["settings"]
-    return Owner(Study(settings, options.schema), options.owner, options.table, out)
+    config = _read(options.folder)
+    study = Study(config["settings"], options.schema, config["noise-seed"])
+    return Owner(study, options.owner, options.table, out)
 
 
 def _check(options):

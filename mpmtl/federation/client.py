@@ -55,12 +55,12 @@ def owner_of(context):
     if "owner" in node:
         for key in ("table", "schema", "out"):
             require(key in node, f"--node-config lacks {key}: give owner, table, schema and out")
-        study = Study(run["settings"], str(node["schema"]))
+        study = Study(run["settings"], str(node["schema"]), run["noise-seed"])
         return Owner(study, str(node["owner"]), str(node["table"]), str(node["out"]))
     require(
         run.get("simulated-table", "") != "",
         "--node-config names no owner: give owner, table, schema and out",
     )
-    study = Study(run["settings"], run["schema"])
+    study = Study(run["settings"], run["schema"], run["noise-seed"])
     name = study.run.dataset.tasks[int(node["partition-id"])]
     return Owner(study, name, run["simulated-table"], f"{run['out']}-models/{name}.json")

@@ -1,6 +1,8 @@
 """The curator as a Flower ServerApp: `mpmtl.federation.server:app`."""
 
+import hashlib
 import json
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,12 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.ledger import charge
 from mpmtl.experiments.store import code_version, environment, write_atomic
 from mpmtl.federation.messages import packed, unpacked
 from mpmtl.federation.rounds import curate, statement
 from mpmtl.federation.study import Study, summary
+from mpmtl.privacy.spending import Spent
 from mpmtl.streams import stream
 
 CONTRIBUTE, FINISH = "train", "train.finish"
@@ -51,14 +55,13 @@ def serve(grid, config):
     -------
     releases : list of ndarray
     """
-    study = Study(config["settings"], config["schema"])
+    study = Study(config["settings"], config["schema"], config["noise-seed"])
     run, (data, _) = study.run, study.data()
     out, block = Path(config["out"]), statement(run, data)
     require(not out.exists(), f"out = {out} is there already: choose another folder")
     for line in summary(run, data, block):
         say(line)
-    seed = config.get("noise-seed", "")
-    rng = np.random.default_rng() if seed == "" else stream(int(seed), "federated")
+    rng = stream(int(study.seed), "federated") if study.seed else np.random.default_rng()
     owners = Owners(grid, data.task_names, study.digest, float(config["deadline"]))
     owners.wait()
 
@@ -68,6 +71,8 @@ def serve(grid, config):
             given or releases,
             f"no owner answered within {owners.deadline:g} s: nothing was released",
         )
+        if not releases and run.ledger.path:  # before anything is released
+            enter(study, data, block)
         return {task: arrays[0] for task, arrays in given.items() if arrays}
 
     releases, present = curate(run, data, rng, collect, say)
@@ -85,6 +90,20 @@ def serve(grid, config):
     done = owners.ask(FINISH, releases)
     say(f"{len(done)} of {data.n_tasks} owners have their models; releases: {out}")
     return releases
+
+
+def enter(study, data, block):
+    """Charge the curator's ledger (ledger.path=...) for a study; refuse it above ledger.total."""
+    run, owners = study.run, json.dumps(sorted(data.task_names))
+    entry = {
+        "id": secrets.token_hex(8),
+        "data": hashlib.sha256(owners.encode()).hexdigest(),
+        "run": f"federated {run.method.name}",
+        "stated": [run.epsilon, run.budget(data.n_tasks).delta],
+        "spent": Spent.by([block.as_dict()]).as_dict(),
+        "caveats": list(block.caveats),
+    }
+    charge(run.ledger, [entry], entry["stated"][1])
 
 
 @dataclass

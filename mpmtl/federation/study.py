@@ -92,10 +92,13 @@ class Study:
         Words as for `mpmtl-run`, such as "method=fl_local privacy=gaussian epsilon=1".
     schema : str
         YAML file that declares the columns and names the tasks.
+    seed : str
+        Of noise that can be repeated, for experiments; empty: noise=secure.
     """
 
     settings: str
     schema: str
+    seed: str = ""
 
     @cached_property
     def run(self):
@@ -123,6 +126,7 @@ class Study:
             "dataset.strict=false",
             "dataset.train_fraction=1",
             "tuning=fixed",
+            f"privacy.noise={'seeded' if self.seed else 'secure'}",
         ]
         run = composed([*fixed, *words])
         check_apart(run)
