@@ -100,7 +100,7 @@ class SweepReport(Callback):
             sys.exit(1)
 
 
-def command(config_name, schema, build, execute, stopped):
+def command(config_name, schema, build, execute):
     """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
 
     Parameters
@@ -112,8 +112,6 @@ def command(config_name, schema, build, execute, stopped):
     build, execute : callable
         ``build(cfg)`` gives a job and ``execute(job, ..., wait=bool)`` carries it out, see
         `sweep.attempt`; `wait` for another process that has the job's folder.
-    stopped : str
-        What to say after Ctrl-C.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
@@ -138,9 +136,8 @@ def command(config_name, schema, build, execute, stopped):
             with suppress(HydraException, OmegaConfBaseException):  # said below
                 sys.argv += folders_apart(config_name, build, words)
         decorated(job)()
-    except KeyboardInterrupt:
-        print(f"\nstopped: {stopped}", file=sys.stderr)
-        sys.exit(130)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if type(error).__module__.startswith("submitit"):
             print(
@@ -161,13 +158,12 @@ def command(config_name, schema, build, execute, stopped):
 
 
 def main():
-    """Entry point of `mpmtl-run`."""
-    saved = "finished replicates are saved; the same command goes on from there"
-    command("config", Schema, build, execute, saved)
+    """`mpmtl-run`, see `entry`."""
+    command("config", Schema, build, execute)
 
 
 def audit_main():
-    """Entry point of `mpmtl-audit`."""
+    """`mpmtl-audit`, see `entry`."""
     from mpmtl.experiments.audit import build_audit, execute_audit
 
-    command("audit", AuditSchema, build_audit, execute_audit, "an audit starts again from its seed")
+    command("audit", AuditSchema, build_audit, execute_audit)
