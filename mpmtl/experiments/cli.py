@@ -100,6 +100,15 @@ class SweepReport(Callback):
             sys.exit(1)
 
 
+def _with_verbose(words):
+    """The words of a command with ``-v`` as an override, beside the others as Hydra wants it."""
+    rest = [word for word in words if word not in ("-v", "--verbose")]
+    if len(rest) == len(words):
+        return words
+    first = next((k for k, word in enumerate(rest) if re.match(r"[+\w]\S*=", word)), len(rest))
+    return [*rest[:first], "verbose=true", *rest[first:]]
+
+
 def command(config_name, schema, build, execute):
     """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
 
@@ -122,13 +131,15 @@ def command(config_name, schema, build, execute):
         name = " ".join(task.overrides.task)
         outcomes.append({"name": name})
         elsewhere = os.getpid() != process  # jobs beside this one may share a folder
-        outcome = attempt(name, lambda: build(cfg), execute, done, wait=elsewhere)
+        brief = task.mode == RunMode.MULTIRUN
+        outcome = attempt(name, lambda: build(cfg), execute, done, brief, wait=elsewhere)
         outcomes[number] = outcome
-        if task.mode == RunMode.MULTIRUN:
+        if brief:
             path = Path(task.sweep.dir) / f"job-{task.job.num}.json"
             write_atomic(path, json.dumps({**outcome, "number": task.job.num}))
         return outcome
 
+    sys.argv[1:] = _with_verbose(sys.argv[1:])
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
         if {"-m", "--multirun"} & set(sys.argv[1:]):

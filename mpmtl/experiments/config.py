@@ -32,6 +32,7 @@ EXECUTION_KEYS = (
     "data_dir",
     "overwrite",
     "save_models",
+    "verbose",
     "tag",
 )
 
@@ -54,6 +55,7 @@ class Schema:
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
     save_models: bool = False
+    verbose: bool = False
     tag: str = ""
     grids: dict[str, Any] = field(default_factory=dict)
 
@@ -80,6 +82,7 @@ class AuditSchema:
     results_dir: str = "results"
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
+    verbose: bool = False
 
 
 def register_schema():
@@ -140,6 +143,7 @@ class Run:
     data_dir: str
     overwrite: bool
     save_models: bool
+    verbose: bool
     tag: str
     settings: dict = field(repr=False)
     grid: str = ""

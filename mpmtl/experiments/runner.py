@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.layout import WIDTH, Progress
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
 from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
@@ -18,14 +18,21 @@ from mpmtl.experiments.terminal import (
     FITTED,
     card,
     forecast_line,
+    job_line,
     note_line,
     plan_line,
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
+from mpmtl.experiments.tuning import (
+    chosen_outside,
+    cross_validate,
+    edges,
+    is_tuned,
+    prepare,
+)
 from mpmtl.methods import FitLog
-from mpmtl.metrics import evaluate
+from mpmtl.metrics import dominating, evaluate
 from mpmtl.streams import stream
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -69,16 +76,17 @@ def run_replicate(run, replicate, keep=None):
     if run.schema_epsilon:
         statement = statement.beside(run.schema_epsilon, "the schema (exponential mechanism)")
     if statement.claimed or statement.proved:
-        statement = replace(statement, caveats=_caveats(run, statement))
+        statement = replace(statement, caveats=_caveats(run, statement)).for_tasks(train.n_tasks)
     arrays, models = log.arrays, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
         if log.released:
             arrays = arrays | {"released": np.stack(log.released)}
-    metrics = {FITTED: train.n_tasks}  # all there is to say without a test part
+    metrics, dominant = {FITTED: train.n_tasks}, None  # all there is to say without a test part
     if test.n_samples.any():
         means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
         metrics = evaluate(test, W[0], means)
+        dominant = dominating(test, W[0], means)
         main = next(iter(metrics))
         metrics[f"{main}_stl"] = evaluate(test, problem.start, means)[main]
     return {
@@ -109,7 +117,9 @@ def run_replicate(run, replicate, keep=None):
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "privacy": statement.as_dict(),
+        "privacy": statement.as_dict()
+        | {"outside_budget": chosen_outside(run.method, run.tuning), "n_tasks": train.n_tasks},
+        "dominating": dominant,
         "settings": chosen.as_row(),
         "edges": edges(run.method.limits(), chosen, candidates),
         "arrays": arrays,
@@ -140,7 +150,7 @@ def _trace_rows(run, replicate, chosen, budget, datafit, log):
     ]
 
 
-def execute(run, out=None, explained=(), wait=False):
+def execute(run, out=None, explained=(), wait=False, brief=False):
     """Carry out a run, or what is left of it, and print its plan and its card.
 
     Parameters
@@ -149,9 +159,11 @@ def execute(run, out=None, explained=(), wait=False):
     out : file, optional
         Default: standard output.
     explained : collection of str
-        Codes of caveats that need not be explained again.
+        Codes of caveats that need not be explained again, and notes on data that were printed.
     wait : bool
         Wait for another process that works in the same folder instead of giving up.
+    brief : bool
+        Print one line for all; the card is in the folder in any case, as card.txt.
 
     Returns
     -------
@@ -174,16 +186,20 @@ def execute(run, out=None, explained=(), wait=False):
                 f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
                 file=out,
             )
-        print(plan_line(run, len(todo)), file=out, flush=True)
+        if not brief:
+            print(plan_line(run, len(todo)), file=out, flush=True)
         for note in notes:
-            print(note_line(note), file=out, flush=True)
+            if note not in explained:
+                print(note_line(note), file=out, flush=True)
         if todo:
             folder.write_manifest("running", **names, data_notes=notes)
-            _run_all(run, folder, todo, out)
+            _run_all(run, folder, todo, None if brief else out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
         folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
-        print(card(run, records, path, explained), file=out, flush=True)
+        folder.write_card(card(run, records, path, to=WIDTH))
+        text = job_line(run, records, not todo) if brief else card(run, records, path, explained)
+        print(text, file=out, flush=True)
     return summary_row(run, records)
 
 
@@ -198,10 +214,13 @@ def _on_worker(run, code, replicate):
 
 
 def _run_all(run, folder, todo, out):
-    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
+    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends.
+
+    The forecast goes to `out`, if there is one.
+    """
     n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
     values, done = [], set()
-    with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
+    with Progress(run.label, "replicate", len(todo)) as progress:
         for attempt in range(WORKER_RETRIES + 1):
             left = [r for r in todo if r not in done]
             replicate = partial(_on_worker, run, code_version())
@@ -211,11 +230,10 @@ def _run_all(run, folder, todo, out):
                     done.add(record["replicate"])
                     main = record["replicates"][0]
                     values.append(main["value"])
-                    if len(values) == 1:
+                    if len(values) == 1 and out:
                         seconds = record["timing"][0]["seconds"] * len(todo) / n_workers
-                        bar.write(forecast_line(seconds, n_workers), file=out)
-                    bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
-                    bar.update()
+                        progress.say(forecast_line(seconds, n_workers), out)
+                    progress.advance(note=f"{main['metric']} {np.mean(values):.4f}")
                 return
             except MemoryError as error:
                 raise ResultsError(

@@ -416,6 +416,11 @@ class RunFolder:
         with self.explained():
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
 
+    def write_card(self, text):
+        """Write the closing card as card.txt."""
+        with self.explained():
+            write_atomic(self.path / "card.txt", f"{text}\n")
+
     def write_table(self, name, rows, first=()):
         """Write rows (dicts) as <name>.csv: the columns `first`, then what else the rows have."""
         columns = list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
