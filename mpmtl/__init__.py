@@ -26,6 +26,7 @@ _PUBLIC = {
     "PrivacyStatement": "mpmtl.privacy.statements",
     "InputError": "mpmtl.errors",
     "MultiTaskData": "mpmtl.data",
+    "NotFittedError": "mpmtl.estimators",
     "SingleTaskLearner": "mpmtl.estimators",
     "MultiTaskLearner": "mpmtl.estimators",
     "PrivateFeatureLearner": "mpmtl.estimators",
