@@ -304,9 +304,10 @@ def test_a_delta_near_one_in_m_or_above_is_a_caveat():
     """One task in m released in the clear is (0, 1/m)-DP."""
     budget = Budget(Gaussian(), 1.0, 0.01)
     gate = budget.planned(diagonal(3), Gaussian().budgets(1.0, 0.01, 1))
-    assert budget.statement(gate, m=50).caveats == ("large-delta",)
-    assert budget.statement(gate, m=500).caveats == ("large-delta",)
-    assert budget.statement(gate, m=20).caveats == budget.statement(gate).caveats == ()
+    assert budget.statement(gate, m=50).caveats[-1] == "large-delta"
+    assert budget.statement(gate, m=500).caveats[-1] == "large-delta"
+    assert "large-delta" not in budget.statement(gate, m=20).caveats
+    assert "large-delta" not in budget.statement(gate).caveats
     block = budget.statement(gate, m=50).as_dict() | {"n_tasks": 50}
     text = caveat_text("large-delta", block)
     assert text.startswith("proved delta = 0.01, near or above 1/m = 0.02 for m = 50 tasks: ")
