@@ -15,7 +15,7 @@ from mpmtl.auditing.audit import (
 )
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
-from mpmtl.experiments.layout import WIDTH, Progress, card_text, filled
+from mpmtl.experiments.layout import WIDTH, Progress, card_text, one_line
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import caveat_lines, marked, pair_words
 from mpmtl.methods import Budget
@@ -174,7 +174,7 @@ def _measure(run, out):
 def plan_line(run, counts):
     """What the audit will do."""
     parts = [f"{name}: {pairs} pairs x {n} samples of each input" for name, pairs, n in counts]
-    return filled(f"audit of {run.label}, eps = {run.epsilon:g}: {'; '.join(parts)}", rest="  ")
+    return one_line(f"audit of {run.label}, eps = {run.epsilon:g}: {'; '.join(parts)}")
 
 
 def job_line(run, measured, done_before):
@@ -184,7 +184,7 @@ def job_line(run, measured, done_before):
         for name, v in measured["verdicts"].items()
     ]
     head = f"audit of {run.label}, eps = {run.epsilon:g}"
-    return filled(f"{head}: {', '.join(verdicts)}{' (done before)' * done_before}", rest="    ")
+    return one_line(f"{head}: {', '.join(verdicts)}{' (done before)' * done_before}")
 
 
 def _measured(verdict):

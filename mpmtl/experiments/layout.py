@@ -36,6 +36,11 @@ def filled(text, first="", rest="", to=None):
     )
 
 
+def one_line(text, rest="    "):
+    """A line, which goes on below itself only on a terminal that is too narrow for it."""
+    return filled(text, rest=rest, to=columns() or len(text) + 1)
+
+
 def card_text(title, lines, to=None):
     """A card: its title, underlined, and its lines, pairs of a name and a text."""
     to = to or width()

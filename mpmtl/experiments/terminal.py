@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from mpmtl.experiments.layout import card_text, duration, filled, table_text
+from mpmtl.experiments.layout import card_text, duration, filled, one_line, table_text
 from mpmtl.experiments.tuning import is_tuned
 from mpmtl.metrics import METRICS
 from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, caveat_text, mark
@@ -50,10 +50,10 @@ def plan_line(run, n_todo):
         tuning = "1 candidate, no cross-validation"
     head = f"{_title(run)}:"
     if n_todo == 0:
-        return filled(f"{head} all {_count(run.n_replicates, 'replicate')} already done", rest="  ")
+        return one_line(f"{head} all {_count(run.n_replicates, 'replicate')} already done")
     done = run.n_replicates - n_todo
     resumed = f" ({done} of {run.n_replicates} already done)" if done else ""
-    return filled(f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}", rest="  ")
+    return one_line(f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}")
 
 
 def note_line(text):
@@ -229,7 +229,7 @@ def job_line(run, records, done_before):
     else:
         stl = _values(records, f"{metric}_stl").mean()
         words = f"{metric} {_values(records, metric).mean():.4f}, stl {stl:.4f}"
-    return filled(f"{head}: {words}{' (done before)' * done_before}", rest="    ")
+    return one_line(f"{head}: {words}{' (done before)' * done_before}")
 
 
 def summary_row(run, records):

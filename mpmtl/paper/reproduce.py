@@ -13,7 +13,7 @@ from mpmtl.errors import InputError, ResultsError
 from mpmtl.experiments.audit import build_audit, execute_audit
 from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished, seconds_left, wanted
-from mpmtl.experiments.layout import columns, duration, filled
+from mpmtl.experiments.layout import columns, duration, one_line
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
 from mpmtl.experiments.sweep import attempt, conf_dir, jobs, report
@@ -89,7 +89,7 @@ def _plan(scale, figures, out):
                 seconds = seconds_left(runs, cache)
         except InputError as error:
             text = f"{figure.name:<15}{figure.experiment:<32} left out: {error}"
-            print(filled(text, rest="    "), file=out)
+            print(one_line(text), file=out)
             continue
         rows.append((figure, seconds, runs))
         total = sum(wanted(run) for run in runs)
@@ -133,7 +133,7 @@ def reproduce(scale, figures=FIGURES, verbose=False):
     for figure, expected, runs in _plan(scale, figures, sys.stdout):
         fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
-        print("\n" + filled(f"{figure.name}: {command(figure, scale)}", rest="    "), flush=True)
+        print("\n" + one_line(f"{figure.name}: {command(figure, scale)}"), flush=True)
         ok = _make(figure, runs, results, done, verbose)
         row = {
             "figure": figure.name,
