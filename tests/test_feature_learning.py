@@ -382,7 +382,7 @@ def test_binary_data_from_python_and_the_range_of_settings(rng):
     with pytest.warns(PrivacyCaveat) as caveats:
         learner.fit(data.X, data.y, np.random.default_rng(0))
     assert {str(c.message).split(":")[0] for c in caveats} == {"float-noise", "reproducible-rng"}
-    assert learner.coef_.shape == (3, 6)
+    assert learner.coef_.shape == (6, 3)
     assert learner.privacy_.proved.epsilon == 5.0
     for bad in (
         {"tuning": "all"},

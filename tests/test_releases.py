@@ -27,6 +27,7 @@ from mpmtl.privacy.releases import (
     vector_sum,
     vote_probabilities,
 )
+from mpmtl.privacy.statements import caveat_text
 
 # how far a task moves a release
 
@@ -300,13 +301,20 @@ def test_what_has_no_cost_stands_alone_but_for_votes():
         budget.statement(gate, gate)
 
 
-def test_a_delta_near_one_in_m_is_noted():
+def test_a_delta_near_one_in_m_or_above_is_a_caveat():
     """One task in m released in the clear is (0, 1/m)-DP."""
     budget = Budget(Gaussian(), 1.0, 0.01)
     gate = budget.planned(diagonal(3), Gaussian().budgets(1.0, 0.01, 1))
-    (note,) = budget.statement(gate, m=50).notes
-    assert note.startswith("delta = 0.01 is not far below 1/m = 0.02: ")
-    assert budget.statement(gate, m=20).notes == budget.statement(gate).notes == ()
+    assert budget.statement(gate, m=50).caveats[-1] == "large-delta"
+    assert budget.statement(gate, m=500).caveats[-1] == "large-delta"
+    assert "large-delta" not in budget.statement(gate, m=20).caveats
+    assert "large-delta" not in budget.statement(gate).caveats
+    block = budget.statement(gate, m=50).as_dict() | {"n_tasks": 50}
+    text = caveat_text("large-delta", block)
+    assert text.startswith("proved delta = 0.01, near or above 1/m = 0.02 for m = 50 tasks: ")
+    budget = Budget(Wishart(), 1.0, 1e-6)  # claims little, and proves much less
+    gate = budget.planned(covariance(3), [1.0])
+    assert "large-delta" in budget.statement(gate, m=50).caveats
 
 
 @pytest.mark.parametrize("mech", NOISY)

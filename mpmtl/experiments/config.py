@@ -35,6 +35,7 @@ EXECUTION_KEYS = (
     "data_dir",
     "overwrite",
     "save_models",
+    "verbose",
     "tag",
     "ledger",
 )
@@ -58,6 +59,7 @@ class Schema:
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
     save_models: bool = False
+    verbose: bool = False
     tag: str = ""
     evaluation_epsilon: Any = "auto"
     ledger: Any = field(
@@ -92,6 +94,7 @@ class AuditSchema:
     results_dir: str = "results"
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
+    verbose: bool = False
 
 
 def register_schema():
@@ -155,6 +158,7 @@ class Run:
     data_dir: str
     overwrite: bool
     save_models: bool
+    verbose: bool
     tag: str
     settings: dict = field(repr=False)
     grid: str = ""

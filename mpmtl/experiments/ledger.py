@@ -4,7 +4,6 @@ Every fit that lets something cross is one line, written before the fit starts: 
 line and the checksum before it, and what the fit spends at most. Lines are only added.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from mpmtl.errors import InputError, require
-from mpmtl.experiments.commands import run_command
+from mpmtl.experiments.commands import command_parser
 from mpmtl.privacy.spending import Spent, in_words, pair_of
 from mpmtl.privacy.statements import MARK_WORDS, mark
 
@@ -204,9 +203,9 @@ def _run(options):
 
 def main():
     """Entry point of `mpmtl-ledger`; exit code 2 for bad input or a changed ledger."""
-    parser = argparse.ArgumentParser(
-        prog="mpmtl-ledger",
-        description="What all runs of a study have spent on the same owners, by exact composition.",
+    parser = command_parser(
+        "mpmtl-ledger",
+        "What all runs of a study have spent on the same owners, by exact composition.",
     )
     parser.add_argument("ledger", help="the file that ledger.path of mpmtl-run names")
     parser.add_argument(
@@ -214,4 +213,4 @@ def main():
         type=float,
         help="at which epsilon is asked; default: the smallest that a run has stated",
     )
-    run_command(_run, parser)
+    _run(parser.parse_args())

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from mpmtl.data.real import RealData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.layout import WIDTH, Progress
 from mpmtl.experiments.ledger import charge
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
@@ -23,14 +23,21 @@ from mpmtl.experiments.terminal import (
     FITTED,
     card,
     forecast_line,
+    job_line,
     note_line,
     plan_line,
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
+from mpmtl.experiments.tuning import (
+    chosen_outside,
+    cross_validate,
+    edges,
+    is_tuned,
+    prepare,
+)
 from mpmtl.methods import Budget, FitLog, Scales
-from mpmtl.metrics import WORST, clipped_errors, evaluate
+from mpmtl.metrics import WORST, clipped_errors, dominating, evaluate
 from mpmtl.privacy.mechanisms import Laplace
 from mpmtl.privacy.releases import vector_sum
 from mpmtl.privacy.spending import Spent
@@ -76,12 +83,14 @@ def run_replicate(run, replicate, keep=None):
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     statement = _of_run(run, statement)
+    if statement.claimed or statement.proved:
+        statement = statement.for_tasks(train.n_tasks)
     arrays, models = log.arrays if run.evaluation == "exact" else {}, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
         if log.released:
             arrays = arrays | {"released": np.stack(log.released)}
-    metrics = _test_metrics(run, train, test, W[0], problem.start, noise)
+    metrics, dominant = _test_metrics(run, train, test, W[0], problem.start, noise)
     if run.evaluation != "exact":
         scores[:] = np.nan  # exact errors as well
     return {
@@ -112,7 +121,9 @@ def run_replicate(run, replicate, keep=None):
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "privacy": statement.as_dict(),
+        "privacy": statement.as_dict()
+        | {"outside_budget": chosen_outside(run.method, run.tuning), "n_tasks": train.n_tasks},
+        "dominating": dominant,
         "settings": chosen.as_row(),
         "edges": edges(run.method.limits(), chosen, candidates),
         "arrays": arrays,
@@ -121,16 +132,17 @@ def run_replicate(run, replicate, keep=None):
 
 
 def _test_metrics(run, train, test, W, start, noise):
-    """Test errors as the run may show them: exact, one with noise, or none."""
+    """Test errors as the run may show them, exact, one with noise, or none; and with exact ones the
+    task that makes most of the mean, if one does."""
     if run.evaluation == 0 or not test.n_samples.any():
-        return {FITTED: train.n_tasks}
+        return {FITTED: train.n_tasks}, None
     means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
     if run.evaluation != "exact":
-        return {"noisy_error": noisy_error(run, clipped_errors(test, W, means), noise)}
+        return {"noisy_error": noisy_error(run, clipped_errors(test, W, means), noise)}, None
     metrics = evaluate(test, W, means)
     main = next(iter(metrics))
     metrics[f"{main}_stl"] = evaluate(test, start, means)[main]
-    return metrics
+    return metrics, dominating(test, W, means)
 
 
 def noisy_error(run, errors, noise):
@@ -224,7 +236,7 @@ def _trace_rows(run, replicate, chosen, budget, datafit, log):
     return rows
 
 
-def execute(run, out=None, explained=(), wait=False):
+def execute(run, out=None, explained=(), wait=False, brief=False):
     """Carry out a run, or what is left of it, and print its plan and its card.
 
     Parameters
@@ -233,9 +245,11 @@ def execute(run, out=None, explained=(), wait=False):
     out : file, optional
         Default: standard output.
     explained : collection of str
-        Codes of caveats that need not be explained again.
+        Codes of caveats that need not be explained again, and notes on data that were printed.
     wait : bool
         Wait for another process that works in the same folder instead of giving up.
+    brief : bool
+        Print one line for all; the card is in the folder in any case, as card.txt.
 
     Returns
     -------
@@ -260,18 +274,22 @@ def execute(run, out=None, explained=(), wait=False):
                 f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
                 file=out,
             )
-        print(plan_line(run, len(todo)), file=out, flush=True)
+        if not brief:
+            print(plan_line(run, len(todo)), file=out, flush=True)
         for note in notes:
-            print(note_line(note), file=out, flush=True)
+            if note not in explained:
+                print(note_line(note), file=out, flush=True)
         if todo:
             if run.ledger.path:
                 _charge(run, folder, todo)
             folder.write_manifest("running", **names, data_notes=notes)
-            _run_all(run, folder, todo, out)
+            _run_all(run, folder, todo, None if brief else out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
         folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
-        print(card(run, records, path, explained), file=out, flush=True)
+        folder.write_card(card(run, records, path, to=WIDTH))
+        text = job_line(run, records, not todo) if brief else card(run, records, path, explained)
+        print(text, file=out, flush=True)
     return summary_row(run, records) | {"spent": _spending(run, records)}
 
 
@@ -298,10 +316,13 @@ def _on_worker(run, code, replicate):
 
 
 def _run_all(run, folder, todo, out):
-    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
+    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends.
+
+    The forecast goes to `out`, if there is one.
+    """
     n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
     values, done = [], set()
-    with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
+    with Progress(run.label, "replicate", len(todo)) as progress:
         for attempt in range(WORKER_RETRIES + 1):
             left = [r for r in todo if r not in done]
             replicate = partial(_on_worker, run, code_version())
@@ -311,11 +332,10 @@ def _run_all(run, folder, todo, out):
                     done.add(record["replicate"])
                     main = record["replicates"][0]
                     values.append(main["value"])
-                    if len(values) == 1:
+                    if len(values) == 1 and out:
                         seconds = record["timing"][0]["seconds"] * len(todo) / n_workers
-                        bar.write(forecast_line(seconds, n_workers), file=out)
-                    bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
-                    bar.update()
+                        progress.say(forecast_line(seconds, n_workers), out)
+                    progress.advance(note=f"{main['metric']} {np.mean(values):.4f}")
                 return
             except MemoryError as error:
                 raise ResultsError(

@@ -16,7 +16,7 @@ import zlib
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from mpmtl import __version__
 from mpmtl.errors import ResultsError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,11 +63,7 @@ def code_digest(root):
 @cache
 def code_version():
     """Version of the package with a digest of its source, so that an edit counts as a change."""
-    try:
-        number = version("mpmtl")
-    except PackageNotFoundError:
-        number = "0"
-    return f"{number}+{code_digest(ROOT)}"
+    return f"{__version__}+{code_digest(ROOT)}"
 
 
 def _git_state():
@@ -424,6 +421,11 @@ class RunFolder:
         }
         with self.explained():
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
+
+    def write_card(self, text):
+        """Write the closing card as card.txt."""
+        with self.explained():
+            write_atomic(self.path / "card.txt", f"{text}\n")
 
     def write_table(self, name, rows, first=()):
         """Write rows (dicts) as <name>.csv: the columns `first`, then what else the rows have."""

@@ -1,6 +1,5 @@
 """`mpmtl-federate`: prepare a federated study, check an owner's table, fit a model late."""
 
-import argparse
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl.errors import require
-from mpmtl.experiments.commands import run_command
+from mpmtl.experiments.commands import command_parser
 from mpmtl.federation.rounds import rehearse, statement
 from mpmtl.federation.study import Owner, Study, summary
 
@@ -109,9 +108,9 @@ def _model(options):
 
 def main():
     """Entry point of `mpmtl-federate`; exit code 2 for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="mpmtl-federate",
-        description="Private multi-task learning with every owner's data where they are, on Flower "
+    parser = command_parser(
+        "mpmtl-federate",
+        "Private multi-task learning with every owner's data where they are, on Flower "
         "(docs/federated.md).",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -143,4 +142,5 @@ def main():
         command.add_argument("--owner", required=True, help="the owner's task")
         command.add_argument("--table", required=True, help="the owner's CSV or Parquet file")
         command.add_argument("--schema", required=True, help="the owner's copy of the schema")
-    run_command(lambda options: options.run(options), parser)
+    options = parser.parse_args()
+    options.run(options)

@@ -27,8 +27,6 @@ from mpmtl.privacy.statements import (
     PrivacyStatement,
 )
 
-NEAR = 0.25  # a delta above this part of 1/m is not far below 1/m
-
 
 @dataclass(frozen=True)
 class Release:
@@ -299,7 +297,7 @@ class Budget:
         relation : str
             What neighbours replace, where it is less than model and data.
         m : int, optional
-            Tasks; a delta near 1/m is noted.
+            Tasks; a delta near 1/m or above is the caveat `large-delta`.
         caveats : tuple of str
 
         Returns
@@ -327,24 +325,18 @@ class Budget:
                 proved = replace(proved, epsilon=proved.epsilon + sum(beside), basis=basis)
             return PrivacyStatement(
                 mechanism.name, claimed, proved, (*mechanism.caveats, *caveats), relation=relation
-            )
+            ).for_tasks(m)
         cost = sum(costs, Cost(pure=tuple(beside)))
         spent = cost.delta(epsilon)
         require(
             spent <= delta,
             f"the releases cost ({epsilon:g}, {spent:.3g}), which is more than delta = {delta:.3g}",
         )
-        notes = ()
-        if m is not None and delta * m > NEAR:
-            notes = (
-                f"delta = {delta:.3g} is not far below 1/m = {1 / m:.3g}: releasing one task in "
-                "the clear would cost no more",
-            )
         sampled = "; noise sampled exactly on an integer grid" if mechanism.secure else ""
         proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}{sampled}")
         return PrivacyStatement(
-            mechanism.name, None, proved, caveats, notes, relation=relation, cost=cost
-        )
+            mechanism.name, None, proved, caveats, relation=relation, cost=cost
+        ).for_tasks(m)
 
 
 NO_BUDGET = Budget(NoNoise(), np.inf, 0.0)

@@ -18,8 +18,12 @@ CAVEATS = {
         "semi-definite, so an output can rule a model out; only what stands under proved holds"
     ),
     "tuning-not-charged": (
-        "lambda, T, K, the step size and the allocation are chosen from all tasks' data outside "
-        "the budget, as in the paper; neither the claimed nor the proved guarantee covers that"
+        "settings or constants of a fit are taken from all tasks' data outside the budget, as in "
+        "the paper; neither the claimed nor the proved guarantee covers that"
+    ),
+    "large-delta": (
+        "a delta near 1/m for m tasks, or above: to publish the data of a task drawn at random has "
+        "delta = 1/m, so such a guarantee says little"
     ),
     "data-dependent-lipschitz": (
         "the sensitivity rests on the largest loss derivative seen in the data, which is smaller "
@@ -60,6 +64,40 @@ def mark(caveats):
 
 #: What goes with every guarantee that rests on noise.
 NOISE_CAVEATS = ("float-noise", "reproducible-rng")
+
+
+def caveat_text(code, statement):
+    """Text of a caveat, as it applies to a statement.
+
+    Parameters
+    ----------
+    code : str
+    statement : dict
+        `PrivacyStatement.as_dict`; a run adds ``outside_budget``, what is chosen from all tasks'
+        data, in words, and ``n_tasks``.
+    """
+    if code == "tuning-not-charged" and (chosen := statement.get("outside_budget")):
+        return (
+            "chosen from all tasks' data outside the budget, as in the paper: "
+            f"{', '.join(chosen)}; no guarantee covers that"
+        )
+    if code == "large-delta" and "n_tasks" in statement:
+        m = statement["n_tasks"]
+        deltas = {name: (statement[name] or {"delta": 0})["delta"] for name in GUARANTEES}
+        large = [f"{n} delta = {v:.3g}" for n, v in deltas.items() if is_large(v, m)]
+        return (
+            f"{', '.join(large)}, near or above 1/m = {1 / m:.3g} for m = {m} tasks: to publish "
+            "the data of a task drawn at random has delta = 1/m, so such a guarantee says little"
+        )
+    return CAVEATS.get(code, statement["caveats"][code])
+
+
+GUARANTEES = ("claimed", "proved")
+
+
+def is_large(delta, m):
+    """Whether a delta is half of 1/m or more, and less than 1, which is no guarantee at all."""
+    return delta * m >= 0.5 and delta < 1
 
 
 class PrivacyCaveat(UserWarning):
@@ -155,6 +193,13 @@ class PrivacyStatement:
         blocks = {key: added(getattr(self, key)) for key in ("claimed", "proved", "instance")}
         caveats = tuple(dict.fromkeys((*self.caveats, *caveats)))
         return replace(self, **blocks, cost=cost, caveats=caveats)
+
+    def for_tasks(self, m):
+        """The same with the caveat `large-delta` where delta is near 1/m or above (`is_large`)."""
+        blocks = filter(None, (self.claimed, self.proved))
+        if m is None or not any(is_large(block.delta, m) for block in blocks):
+            return self
+        return replace(self, caveats=tuple(dict.fromkeys((*self.caveats, "large-delta"))))
 
     def as_dict(self):
         """Everything as JSON can hold it; caveats with their texts."""
