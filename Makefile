@@ -67,7 +67,10 @@ bench-tables: install  ## compare with ridge, mixed and pooled models on 20 real
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tables]'
 	$(BIN)/python scripts/bench_tables.py --docs docs/tables.md
 
+federated: install  ## Flower, for owners that keep their data (docs/federated.md): half a minute, 200 MB
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[federated]'
+
 clean:  ## remove the virtual environment and caches (results stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench bench-tables clean
+.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench bench-tables federated clean

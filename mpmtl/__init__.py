@@ -6,6 +6,8 @@ algebra before numpy is imported.
 
 from importlib import import_module
 
+__version__ = "0.1.0"
+
 _PUBLIC = {
     "audit": "mpmtl.auditing.audit",
     "Cost": "mpmtl.privacy.budget",
@@ -24,6 +26,7 @@ _PUBLIC = {
     "PrivacyStatement": "mpmtl.privacy.statements",
     "InputError": "mpmtl.errors",
     "MultiTaskData": "mpmtl.data",
+    "NotFittedError": "mpmtl.estimators",
     "SingleTaskLearner": "mpmtl.estimators",
     "MultiTaskLearner": "mpmtl.estimators",
     "PrivateFeatureLearner": "mpmtl.estimators",

@@ -1,8 +1,5 @@
 """Errors that are for people: one line, the value, and what to do."""
 
-import sys
-from contextlib import contextmanager
-
 
 class InputError(ValueError):
     """A setting, a name or a data set that cannot be used as given."""
@@ -19,13 +16,3 @@ def require(ok, message):
     """
     if not ok:
         raise InputError(" ".join(message.split()))
-
-
-@contextmanager
-def exit_in_one_line():
-    """What a script's errors look like: one line, exit code 2."""
-    try:
-        yield
-    except (InputError, ResultsError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)

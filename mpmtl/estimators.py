@@ -1,17 +1,17 @@
 """Estimators for use from Python: fit(X, y) on lists with one array for each task."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import expit
 
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
-from mpmtl.errors import require
+from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
-from mpmtl.privacy.mechanisms import Gaussian, Mechanism
+from mpmtl.privacy.mechanisms import MECHANISMS, Gaussian, Mechanism, source_of_noise
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve, solve_each
 from mpmtl.solvers.single_task import about_means, ridge_path
@@ -19,10 +19,78 @@ from mpmtl.solvers.single_task import about_means, ridge_path
 DEFAULT_MECHANISM = Gaussian(shift=1.0)
 
 
+class NotFittedError(InputError, AttributeError):
+    """A learner that is asked for what only `fit` gives."""
+
+
+def _generator(rng, random_state):
+    """`rng`, or else `random_state`: a generator, a seed, or None for fresh randomness."""
+    seed = random_state if rng is None else rng
+    if isinstance(seed, np.random.RandomState):
+        seed = seed.randint(2**31, size=4)
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"random_state = {seed!r}: give None, a whole number of at least 0, or a generator"
+        ) from error
+
+
+def _mechanism(given):
+    """A mechanism, or the one of that name; the default one's settings where it is meant."""
+    named = {m.name: m for m in MECHANISMS} | {"gaussian": lambda: DEFAULT_MECHANISM}
+    if isinstance(given, str) and given in named:
+        return named[given]()
+    require(
+        isinstance(given, Mechanism),
+        f"mechanism = {given!r}: give a Mechanism, or a name of {', '.join(sorted(named))}",
+    )
+    return given
+
+
+def _source(mechanism, rng, random_state):
+    """Mechanism and generator of a fit, see `source_of_noise`: a seed or a generator may be given
+    to `fit`, or as `random_state`."""
+    given = rng is not None or random_state is not None
+    generator = _generator(rng, random_state) if given else None
+    return source_of_noise(_mechanism(mechanism), generator)
+
+
 class _Learner:
-    """Linear models of m tasks; after `fit`, `coef_` has shape (d, m) and `intercept_` (m,)."""
+    """Linear models of m tasks.
+
+    After `fit`: `coef_`, shape (m, d), and `intercept_`, (m,), in the target's own units;
+    `n_features_in_`. Settings are read and written as scikit-learn does it, which can clone it.
+    """
 
     target_range = None
+
+    def get_params(self, deep=True):
+        """Settings by name; `deep` changes nothing."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self, **params):
+        """Change settings; returns the learner."""
+        known = self.get_params()
+        for name, value in params.items():
+            require(
+                name in known,
+                f"{type(self).__name__} has no setting {name}: it has {', '.join(known)}",
+            )
+            setattr(self, name, value)
+        return self
+
+    def score(self, X, y):
+        """R^2 over the samples of all tasks; the share of right labels for binary tasks."""
+        predicted = self.predict(X)
+        require(len(y) == len(predicted), f"X has {len(predicted)} tasks and y has {len(y)}")
+        y, predicted = (np.concatenate([np.ravel(t) for t in part]) for part in (y, predicted))
+        require(len(y) == len(predicted), f"{len(predicted)} rows of features and {len(y)} targets")
+        if self.kind == "binary":
+            return float(np.mean(y == predicted))
+        total = ((y - y.mean()) ** 2).sum()
+        require(total > 0, "all targets are equal, so the score is not defined")
+        return float(1 - ((y - predicted) ** 2).sum() / total)
 
     def _datafit(self, X, y, strict=True, row_norm=None, public=False):
         require(self.lam >= 0 and np.isfinite(self.lam), f"lam = {self.lam} must be at least 0")
@@ -42,18 +110,28 @@ class _Learner:
         """Models (m, d), with the intercept last if there is one, in the target's own units."""
         offset, scale = self._units
         slopes, levels = (W[:, :-1], W[:, -1]) if self.fit_intercept else (W, np.zeros(len(W)))
-        self.coef_, self.intercept_ = scale * slopes.T, offset + scale * levels
+        self.coef_, self.intercept_ = scale * slopes, offset + scale * levels
+        self.n_features_in_ = slopes.shape[1]
         return self
 
     def decision_function(self, X):
         """X_i w_i + b_i for each task, a list of arrays of shape (n_i,)."""
-        require(hasattr(self, "coef_"), "call fit before predict")
-        require(
-            len(X) == self.coef_.shape[1],
-            f"X has {len(X)} tasks and the learner was fitted on {self.coef_.shape[1]}",
-        )
-        models = zip(X, self.coef_.T, self.intercept_, strict=True)
-        return [np.asarray(rows, dtype=float) @ w + b for rows, w, b in models]
+        if not hasattr(self, "coef_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit first")
+        m, d = self.coef_.shape
+        require(len(X) == m, f"X has {len(X)} tasks and the learner was fitted on {m}")
+        scores = []
+        for k, rows in enumerate(X):
+            try:
+                rows = np.asarray(rows, dtype=float)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"task {k + 1}: not a table of numbers: {error}") from error
+            require(
+                rows.ndim == 2 and rows.shape[1] == d,
+                f"task {k + 1}: X has shape {rows.shape}; the learner was fitted on {d} features",
+            )
+            scores.append(rows @ self.coef_[k] + self.intercept_[k])
+        return scores
 
     def predict(self, X):
         """Predicted values, or labels in {-1, 1}, as a list with one array for each task."""
@@ -120,7 +198,7 @@ class MultiTaskLearner(_Learner):
 
     Attributes
     ----------
-    coef_ : ndarray, shape (d, m)
+    coef_ : ndarray, shape (m, d)
     intercept_ : ndarray, shape (m,)
     dual_gap_ : float
         Relative duality gap reached.
@@ -159,9 +237,9 @@ class PrivateMultiTaskLearner(_Learner):
     lam : float
     epsilon : float
     delta : float
-    mechanism : Mechanism
-        `Gaussian` (proved, default), `TwoSidedWishart` (proved), `Laplace` (proved, l21 only),
-        `Wishart` (the paper's; claimed, and false).
+    mechanism : Mechanism or str
+        Or its name, as on the command line: `Gaussian` (proved, default), `TwoSidedWishart`
+        (proved), `Laplace` (proved, l21 only), `Wishart` (the paper's; claimed, and false).
     K : float
         Clipping norm of the models. Choose it without looking at the data.
     n_rounds : int
@@ -189,7 +267,7 @@ class PrivateMultiTaskLearner(_Learner):
     lam: float = 1.0
     epsilon: float = 1.0
     delta: float = 1e-5
-    mechanism: Mechanism = DEFAULT_MECHANISM
+    mechanism: Mechanism | str = DEFAULT_MECHANISM
     penalty: str = "trace"
     kind: str = "regression"
     K: float = 1.0
@@ -203,16 +281,18 @@ class PrivateMultiTaskLearner(_Learner):
     loss_average: bool = True
     fit_intercept: bool = True
     target_range: tuple | None = None
+    random_state: object = None
 
     def fit(self, X, y, rng=None):
-        """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
-        rng = np.random.default_rng() if rng is None else rng
+        """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
+        experiments that can be repeated, with the given generator or seed, else `random_state`."""
+        mechanism, rng = _source(self.mechanism, rng, self.random_state)
         method = Proximal("private", self.penalty, private=True, clip=self.clip, eta=self.eta)
         alpha = (0.4 if self.accelerated else 0.0) if self.alpha is None else self.alpha
         candidate = ProximalCandidate(
             self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
-        budget = Budget(self.mechanism, self.epsilon, self.delta)
+        budget = Budget(mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y, False, self.row_norm, method.public)
         self.privacy_ = method.statement(candidate, budget, datafit)
         warn_caveats(self.privacy_.caveats)
@@ -232,8 +312,8 @@ class PrivateFeatureLearner(_Learner):
     Parameters
     ----------
     epsilon, delta : float
-    mechanism : Mechanism
-        `Gaussian` or `TwoSidedWishart` (proved), `NoNoise`.
+    mechanism : Mechanism or str
+        Or its name, as on the command line: `Gaussian` or `TwoSidedWishart` (proved), `NoNoise`.
     tuning : {"local", "votes", "shared"}
         "local" and "votes" are covered by the budget; "shared" is better and is not.
     affine : float
@@ -250,7 +330,7 @@ class PrivateFeatureLearner(_Learner):
 
     epsilon: float = 1.0
     delta: float = 1e-5
-    mechanism: Mechanism = DEFAULT_MECHANISM
+    mechanism: Mechanism | str = DEFAULT_MECHANISM
     tuning: str = "local"
     affine: float = 0.15
     rounds: str | int = "auto"
@@ -258,13 +338,15 @@ class PrivateFeatureLearner(_Learner):
     loss_average: bool | None = None
     fit_intercept: bool = True
     target_range: tuple | None = None
+    random_state: object = None
     lam = 0.0  # a ridge penalty is among what the evidence weighs
 
     def fit(self, X, y, rng=None):
-        """Fit with the given `numpy.random.Generator`; default: fresh randomness."""
-        rng = np.random.default_rng() if rng is None else rng
+        """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
+        experiments that can be repeated, with the given generator or seed, else `random_state`."""
+        mechanism, rng = _source(self.mechanism, rng, self.random_state)
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
-        budget = Budget(self.mechanism, self.epsilon, self.delta)
+        budget = Budget(mechanism, self.epsilon, self.delta)
         datafit = self._datafit(X, y, strict=False)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)

@@ -47,6 +47,7 @@ METRICS = {
     "nmse_own_mean": Metric("nMSE", "test rows (own mean = 1)"),
     "nmse_median": Metric("median nMSE"),
     "aauc": Metric("average AUC", higher_is_better=True),
+    "noisy_error": Metric("noisy error", "test rows, clipped for each task"),
 }
 
 
@@ -105,15 +106,21 @@ def nmse_own_mean(data, W, means):
     pooled, median : float
         The error, and the median over tasks of the same for a task alone; nan where not defined.
     """
+    errors, own = _against_own_means(data, W, means)
+    known = own > 0
+    if not known.any():
+        return np.nan, np.nan
+    return float(errors.sum() / own.sum()), float(np.median(errors[known] / own[known]))
+
+
+def _against_own_means(data, W, means):
+    """Squared errors of each task by its model and by its own mean, both of shape (m,)."""
     errors, own = np.zeros((2, data.n_tasks))
     for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
         errors[i] = ((X @ W[i] - y) ** 2).sum()
         if _variance(data, np.append(y, means[i])) > 0:
             own[i] = ((y - means[i]) ** 2).sum()
-    known = own > 0
-    if not known.any():
-        return np.nan, np.nan
-    return float(errors.sum() / own.sum()), float(np.median(errors[known] / own[known]))
+    return errors, own
 
 
 def nmse_pooled(data, W):
@@ -152,11 +159,7 @@ def evaluate(data, W, means=None):
     """
     name, per_task = PER_TASK[data.kind]
     W = W[: data.n_tasks]
-    X, y, idle = usable(data.X, data.y)
-    X, y = (
-        tuple(A[:0] if gone else A for A, gone in zip(part, idle, strict=True)) for part in (X, y)
-    )
-    data = replace(data, X=X, y=y)
+    data = _of_usable(data)
     values = per_task(data, W)
     defined = np.isfinite(values)
     result = {}
@@ -171,6 +174,61 @@ def evaluate(data, W, means=None):
             result["nmse_pooled"] = nmse_pooled(data, W)
     out = data.n_samples == 0 if data.pooled else ~defined
     return result | {"tasks_left_out": int(out.sum())}
+
+
+WORST = 2.0
+
+
+def clipped_errors(data, W, means):
+    """Error of each task between 0 and `WORST`, by its own test samples alone; shape (m,).
+
+    Squared loss: relative to that of the task's own training mean; labels: 1 - AUC. 1 where it is
+    not defined.
+    """
+    X, y, idle = usable(data.X, data.y)
+    errors = np.ones(data.n_tasks)
+    for i in np.flatnonzero(~np.asarray(idle)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = X[i] @ W[i]
+            if data.kind == "binary":
+                errors[i] = 1 - auc(scores, y[i])
+            elif own := float(((y[i] - means[i]) ** 2).sum()):
+                errors[i] = ((scores - y[i]) ** 2).sum() / own
+    return np.clip(np.nan_to_num(errors, nan=1.0, posinf=WORST), 0, WORST)
+
+
+def _of_usable(data):
+    """The data without the samples of tasks that are not usable."""
+    X, y, idle = usable(data.X, data.y)
+    X, y = (
+        tuple(A[:0] if gone else A for A, gone in zip(part, idle, strict=True)) for part in (X, y)
+    )
+    return replace(data, X=X, y=y)
+
+
+def dominating(data, W, means):
+    """The task that alone makes most of the main metric of `evaluate`: without it the error is
+    less than half.
+
+    Returns
+    -------
+    dict or None
+        "task", its name, "rows", its number of test samples, and "without", the metric without it.
+    """
+    if data.kind != "regression":
+        return None  # no task's AUC can be large
+    W, data = W[: data.n_tasks], _of_usable(data)
+    if data.pooled:
+        parts, weights = _against_own_means(data, W, means[: data.n_tasks])
+    else:
+        parts = nmse_per_task(data, W)
+        weights = np.isfinite(parts).astype(float)
+        parts = np.where(weights > 0, parts, 0.0)
+    i = int(np.argmax(parts))
+    rest, weight = np.delete(parts, i).sum(), np.delete(weights, i).sum()
+    if weight == 0 or parts.sum() / weights.sum() <= 2 * rest / weight:
+        return None
+    return {"task": data.task_names[i], "rows": len(data.y[i]), "without": float(rest / weight)}
 
 
 @singledispatch

@@ -9,8 +9,10 @@ Data sets that are not there are left out. For other solvers see scripts/bench_s
 import argparse
 import os
 
-for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[name] = "1"
+from mpmtl.experiments.entry import begin, carry_out
+
+if __name__ == "__main__":
+    begin()
 
 import subprocess
 import sys
@@ -175,4 +177,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

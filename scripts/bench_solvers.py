@@ -6,10 +6,10 @@ table in Markdown; solvers that are not installed (pip install pyproximal cvxpy 
 left out by name.
 """
 
-import os
+from mpmtl.experiments.entry import begin, carry_out
 
-for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[name] = "1"
+if __name__ == "__main__":
+    begin()
 
 import argparse
 import importlib.util
@@ -186,4 +186,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

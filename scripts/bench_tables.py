@@ -6,10 +6,11 @@ replicates. Needs the extra `tables` (pip install '.[tables]').
 """
 
 import argparse
-import os
 
-for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[name] = "1"
+from mpmtl.experiments.entry import begin, carry_out
+
+if __name__ == "__main__":
+    begin()
 
 import importlib.util
 import sys
@@ -25,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.data.tasks import assign_folds
-from mpmtl.errors import exit_in_one_line, require
+from mpmtl.errors import require
 from mpmtl.experiments.config import build
 from mpmtl.experiments.runner import cached_separate_tasks, run_replicate
 from mpmtl.experiments.store import write_atomic
@@ -574,31 +575,30 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("results/tables"), help="folder")
     parser.add_argument("--docs", type=Path, help="page to fill, such as docs/tables.md")
     options = parser.parse_args()
-    with exit_in_one_line():
-        missing = [name for module, name in NEEDED.items() if not importlib.util.find_spec(module)]
-        require(not missing, f"{', '.join(missing)} not installed: pip install '.[tables]'")
-        require(options.replicates >= 1, f"--replicates {options.replicates} must be at least 1")
-        tables = listed(options.tables, SOURCES, "table")
-        models = listed(options.methods, (*PEERS, "stl", *PRIVATE), "method")
-        old = options.docs.read_text(encoding="utf-8") if options.docs else None
-        if old is not None:
-            between_marks(old, "")  # refused before the work, not after it
-        options.out.mkdir(parents=True, exist_ok=True)
-        parts = []
-        for name in tables:
-            started = time.perf_counter()
-            parts.append(measure(name, models, options.replicates, options.n_jobs))
-            frame = pd.concat(parts, ignore_index=True)
-            write_atomic(options.out / "tables.csv", frame.to_csv(index=False))
-            first, seconds = parts[-1].iloc[0], time.perf_counter() - started
-            words = f"{first.tasks} tasks, {first['rows']} rows, {seconds:.1f} s"
-            print(f"{name}: {words}", file=sys.stderr, flush=True)
-        content = page(frame)
-        write_atomic(options.out / "tables.md", content)
-        if old is not None:
-            write_atomic(options.docs, between_marks(old, content))
-        print(content, end="")
+    missing = [name for module, name in NEEDED.items() if not importlib.util.find_spec(module)]
+    require(not missing, f"{', '.join(missing)} not installed: pip install '.[tables]'")
+    require(options.replicates >= 1, f"--replicates {options.replicates} must be at least 1")
+    tables = listed(options.tables, SOURCES, "table")
+    models = listed(options.methods, (*PEERS, "stl", *PRIVATE), "method")
+    old = options.docs.read_text(encoding="utf-8") if options.docs else None
+    if old is not None:
+        between_marks(old, "")  # refused before the work, not after it
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for name in tables:
+        started = time.perf_counter()
+        parts.append(measure(name, models, options.replicates, options.n_jobs))
+        frame = pd.concat(parts, ignore_index=True)
+        write_atomic(options.out / "tables.csv", frame.to_csv(index=False))
+        first, seconds = parts[-1].iloc[0], time.perf_counter() - started
+        words = f"{first.tasks} tasks, {first['rows']} rows, {seconds:.1f} s"
+        print(f"{name}: {words}", file=sys.stderr, flush=True)
+    content = page(frame)
+    write_atomic(options.out / "tables.md", content)
+    if old is not None:
+        write_atomic(options.docs, between_marks(old, content))
+    print(content, end="")
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -5,13 +5,18 @@ behind the figures; of the cross-validation and the rounds what figures and clai
 no journals and no models.
 """
 
+from mpmtl.experiments.entry import begin, carry_out
+
+if __name__ == "__main__":
+    begin()
+
 import argparse
 import shutil
 from pathlib import Path
 
 import pandas as pd
 
-from mpmtl.errors import ResultsError, exit_in_one_line, require
+from mpmtl.errors import ResultsError, require
 from mpmtl.experiments.reader import audits, runs, saved_rows
 from mpmtl.experiments.store import write_reference
 
@@ -62,16 +67,15 @@ def main():
     parser = argparse.ArgumentParser(description="Write a results folder as tables.")
     parser.add_argument("results", help="folder of complete runs, such as results/laptop")
     source = Path(parser.parse_args().results)
-    with exit_in_one_line():
-        apart = not (
-            source.resolve().is_relative_to(REFERENCE.resolve())
-            or REFERENCE.resolve().is_relative_to(source.resolve())
-        )
-        require(apart, f"{source} overlaps {REFERENCE}, which is replaced: give results/laptop")
-        partial = REFERENCE.with_name(f"{REFERENCE.name}.part")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        keep(source, partial)
+    apart = not (
+        source.resolve().is_relative_to(REFERENCE.resolve())
+        or REFERENCE.resolve().is_relative_to(source.resolve())
+    )
+    require(apart, f"{source} overlaps {REFERENCE}, which is replaced: give results/laptop")
+    partial = REFERENCE.with_name(f"{REFERENCE.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    keep(source, partial)
     shutil.rmtree(REFERENCE, ignore_errors=True)
     partial.rename(REFERENCE)
     sizes = [path.stat().st_size for path in REFERENCE.iterdir() if path.is_file()]
@@ -79,4 +83,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -1,9 +1,9 @@
 """Draw Fig. 4: python scripts/plot_budget_allocation.py convex|strong [--results results]."""
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 if __name__ == "__main__":
-    main(
+    figure(
         __doc__,
         "budget_allocation",
         form={

@@ -1,6 +1,6 @@
 """Draw Fig. 2: python scripts/plot_model_leakage.py [--results results]."""
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 if __name__ == "__main__":
-    main(__doc__, "model_leakage")
+    figure(__doc__, "model_leakage")

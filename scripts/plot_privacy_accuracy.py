@@ -1,9 +1,9 @@
 """Draw accuracy over epsilon: python scripts/plot_privacy_accuracy.py low_rank [--results R]."""
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 if __name__ == "__main__":
-    main(
+    figure(
         __doc__,
         "privacy_accuracy",
         dataset={"nargs": "?", "default": "low_rank", "help": "name of the data set (low_rank)"},

@@ -3,7 +3,7 @@
 Reads every audit below the results folder (make them with mpmtl-audit experiment=privacy_audit).
 """
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 if __name__ == "__main__":
-    main(__doc__, "privacy_audit")
+    figure(__doc__, "privacy_audit")

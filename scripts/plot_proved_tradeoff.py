@@ -4,7 +4,7 @@ Prints mean and sd, the share of the gap between separate tasks and the best met
 that is recovered, and a paired test against a reference method; draws accuracy over epsilon.
 """
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 
 def show_table(table):
@@ -13,4 +13,4 @@ def show_table(table):
 
 if __name__ == "__main__":
     reference = {"default": "fl", "help": "method of the paired tests (fl)"}
-    main(__doc__, "proved_tradeoff", show_table, reference=reference)
+    figure(__doc__, "proved_tradeoff", show_table, reference=reference)

@@ -1,9 +1,9 @@
 """Draw Fig. S1 or S2: python scripts/plot_training_percentage.py school|lsoa2."""
 
-from mpmtl.paper.figures.command import main
+from mpmtl.paper.entry import figure
 
 if __name__ == "__main__":
-    main(
+    figure(
         __doc__,
         "training_percentage",
         dataset={

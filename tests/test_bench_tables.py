@@ -11,6 +11,7 @@ from conftest import ROOT, ragged_data
 
 from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError
+from mpmtl.experiments.entry import carry_out
 from mpmtl.metrics import evaluate
 
 
@@ -251,7 +252,7 @@ def test_refusals_are_one_line(words, line, monkeypatch, capsys):
     monkeypatch.setattr(bench, "NEEDED", {"json": "json"} if words else {"no_module": "nothing"})
     monkeypatch.setattr(sys, "argv", ["bench_tables.py", *words])
     with pytest.raises(SystemExit) as stopped:
-        bench.main()
+        carry_out(bench.main)
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(line)

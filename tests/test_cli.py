@@ -67,6 +67,7 @@ def test_a_run_leaves_nothing_but_its_results(tmp_path):
     folder = tmp_path / "results/smoke/low_rank/lr/wishart/eps-0.1"
     assert {p.name for p in folder.iterdir()} == {
         ".lock",
+        "card.txt",
         "journal.jsonl",
         "manifest.json",
         "timing.csv",
@@ -75,6 +76,9 @@ def test_a_run_leaves_nothing_but_its_results(tmp_path):
 
 
 BAD = {
+    "dataset.n_public=2": "dataset.n_public = 2: give it as [least, most], whole numbers",
+    "dataset.n_public=[a,b]": "dataset.n_public = ['a', 'b']: give it as [least, most]",
+    "method.grid=3": "method.grid = 3: give the values of a setting",
     "epsilon=0": "epsilon = 0.0 must be finite and above 0",
     "epsilon=-1": "epsilon = -1.0 must be finite and above 0",
     "epsilon=nan": "epsilon = nan must be finite and above 0",
@@ -306,7 +310,9 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
 def test_pairs_of_a_method_and_a_mechanism_are_choices_of_a_sweep(tmp_path):
     done = mpmtl_run("-m", "method=lr/wishart,lr/gaussian,gs/laplace,fl", *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *table, legend = done.stdout.splitlines()[-5:]
+    lines = done.stdout.splitlines()
+    end = next(k for k, line in enumerate(lines) if line.startswith("* "))
+    *table, legend = lines[end - 4 : end + 1]
     table = [line.split()[1:3] for line in table]
     assert table == [["lr", "wishart"], ["lr", "gaussian"], ["gs", "laplace"], ["fl", "gaussian"]]
     assert legend.startswith("* ")

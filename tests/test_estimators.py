@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 import pytest
 from conftest import ragged_data
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, r2_score
 
 import mpmtl
 from mpmtl import (
@@ -13,6 +15,7 @@ from mpmtl import (
     Laplace,
     MultiTaskLearner,
     PrivacyCaveat,
+    PrivateFeatureLearner,
     PrivateMultiTaskLearner,
     SingleTaskLearner,
     Wishart,
@@ -41,7 +44,7 @@ def test_fit_and_predict(kind, learner, rng):
     learner = type(learner)(**{**vars(learner), "kind": kind})
     X, y = list(data.X), list(data.y)
     assert learner.fit(X, y) is learner
-    assert learner.coef_.shape == (3, 6)
+    assert learner.coef_.shape == (6, 3)
     predictions = learner.predict(X)
     assert [p.shape for p in predictions] == [t.shape for t in y]
     if kind == "binary":
@@ -104,7 +107,7 @@ def test_learners_refuse_what_cannot_work(rng):
         ]:
             with pytest.raises(InputError, match=message):
                 learner.fit(data.X, data.y)
-    with pytest.raises(InputError, match="call fit"):
+    with pytest.raises(InputError, match="is not fitted: call fit"):
         SingleTaskLearner().predict(data.X)
     with pytest.raises(InputError, match="2 tasks and the learner was fitted on 3"):
         SingleTaskLearner().fit(data.X, data.y).predict(data.X[:2])
@@ -117,3 +120,57 @@ def test_importing_the_package_does_not_import_numpy():
 
     code = "import sys, mpmtl; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+LEARNERS = [SingleTaskLearner, MultiTaskLearner, PrivateMultiTaskLearner, PrivateFeatureLearner]
+
+
+@pytest.mark.parametrize("Learner", LEARNERS)
+def test_scikit_learn_clones_a_learner_and_sets_it(Learner):
+    learner = Learner(kind="binary")
+    twin = clone(learner)
+    assert twin is not learner
+    assert twin.get_params() == learner.get_params()
+    assert twin.set_params(kind="regression", fit_intercept=False) is twin
+    assert (twin.kind, learner.kind) == ("regression", "binary")
+    with pytest.raises(InputError, match="has no setting lambda: it has "):
+        twin.set_params(**{"lambda": 1})
+    assert not vars(twin).keys() & {"coef_", "n_features_in_"}
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
+def test_a_seed_is_a_random_state_or_given_to_fit(rng):
+    data = ragged_data(rng)
+    for Learner in (PrivateMultiTaskLearner, PrivateFeatureLearner):
+        fits = [
+            Learner(random_state=3).fit(data.X, data.y),
+            Learner().fit(data.X, data.y, 3),
+            Learner(mechanism="gaussian").fit(data.X, data.y, np.random.default_rng(3)),
+        ]
+        for fit in fits[1:]:
+            np.testing.assert_array_equal(fit.coef_, fits[0].coef_)
+        Learner(random_state=np.random.RandomState(0)).fit(data.X, data.y)
+        with pytest.raises(InputError, match="random_state = 'x': give None"):
+            Learner(random_state="x").fit(data.X, data.y)
+        with pytest.raises(InputError, match="mechanism = 'gauss': give a Mechanism, or a name of"):
+            Learner(mechanism="gauss").fit(data.X, data.y)
+
+
+def test_scores_are_those_of_scikit_learn_over_all_rows(rng):
+    for kind, scorer in (("regression", r2_score), ("binary", accuracy_score)):
+        data = ragged_data(rng, kind=kind)
+        learner = SingleTaskLearner(kind=kind).fit(data.X, data.y)
+        y, predicted = np.concatenate(data.y), np.concatenate(learner.predict(data.X))
+        assert learner.score(data.X, data.y) == pytest.approx(scorer(y, predicted))
+        assert learner.n_features_in_ == data.n_features
+
+
+def test_what_is_not_fitted_or_too_wide_is_said_in_a_sentence(rng):
+    data = ragged_data(rng)
+    with pytest.raises(AttributeError, match="SingleTaskLearner is not fitted: call fit first"):
+        SingleTaskLearner().predict(data.X)
+    learner = SingleTaskLearner().fit(data.X, data.y)
+    with pytest.raises(InputError, match=r"task 1: X has shape .*, 3\); the learner was"):
+        learner.predict([rows[:, :3] for rows in data.X])
+    with pytest.raises(InputError, match="task 1: not a table of numbers"):
+        learner.predict([[["a"] * 4]] * len(data.X))

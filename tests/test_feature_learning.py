@@ -13,7 +13,7 @@ from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
 from mpmtl.estimators import PrivateFeatureLearner
 from mpmtl.experiments.runner import run_replicate
-from mpmtl.methods import Budget, FeatureLearning
+from mpmtl.methods import Budget, FeatureLearning, FitLog
 from mpmtl.methods.feature_learning import (
     GAMMA,
     WIDEST,
@@ -25,25 +25,43 @@ from mpmtl.methods.feature_learning import (
     widened,
 )
 from mpmtl.metrics import evaluate
-from mpmtl.privacy.budget import Cost
+from mpmtl.privacy.budget import Cost, gaussian_mu
+from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
-from mpmtl.privacy.releases import covariance, vote_probabilities
+from mpmtl.privacy.releases import covariance, signed_parts, vector_sum, vote_probabilities
 from mpmtl.privacy.statements import PrivacyCaveat
 from mpmtl.solvers.gaussian_prior import FREE, PriorPath, rows_at
+from mpmtl.solvers.hierarchy import (
+    GRID,
+    HOT,
+    SPREAD,
+    Belief,
+    by_hierarchy,
+    log_ratio,
+    preferences,
+)
 from mpmtl.solvers.noisy_covariance import (
     Prior,
     diagonal_prior,
     mean_directions,
     noise_spectrum,
+    parts_priors,
     priors,
     shrunk_mean,
     soft_levels,
     spectral_prior,
     spike,
 )
+from mpmtl.solvers.refinement import (
+    LEAST_CLIP,
+    Subspace,
+    contributions,
+    rank,
+    subspace_of,
+)
 from mpmtl.solvers.single_task import ridge_path
 
-TUNINGS = ("shared", "local", "votes")
+TUNINGS = ("shared", "local", "hyper", "votes")
 
 
 def some_covariance(rng, d):
@@ -184,11 +202,14 @@ def test_leave_one_out_errors_are_those_of_refitting(rng):
     np.testing.assert_allclose(W[g, 0], w, rtol=1e-5)
 
 
-def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng):
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng, scale):
     data = ragged_data(rng, m=3, d=4, low=6, high=9)
     rows = rows_at(datafit_for(data), None)
     C, mean = some_covariance(rng, 4), rng.standard_normal(4)
-    log_evidence, W = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit).evidence()
+    path = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit)
+    log_evidence, W = path.evidence(scale)
+    mean = scale * mean
     X, y, gamma = data.X[1], data.y[1], GAMMA[:, None] * rows.unit
     best = []
     for g in (3, 7):
@@ -284,7 +305,7 @@ def test_statements_add_up(rng, mechanism):
         t: FeatureLearning("fl", t, rounds=2).statement(None, budget, datafit) for t in TUNINGS
     }
     assert "tuning-not-charged" in stated["shared"].caveats
-    for tuning in ("local", "votes"):
+    for tuning in ("local", "hyper", "votes"):
         assert "tuning-not-charged" not in stated[tuning].caveats
         assert "float-noise" in stated[tuning].caveats
     for tuning in TUNINGS:
@@ -364,7 +385,7 @@ def test_the_same_noise_gives_the_same_models():
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["fl", "fl_local", "fl_votes", "stl_local"])
+@pytest.mark.parametrize("name", ["fl", "fl_local", "fl_hyper", "fl_votes", "stl_local"])
 @pytest.mark.parametrize("privacy", ["gaussian", "two_sided_wishart", "wishart", "none"])
 def test_runs_from_the_command_line_configs(name, privacy):
     run = make_run(f"method={name}", f"privacy={privacy}", "epsilon=3")
@@ -382,7 +403,7 @@ def test_binary_data_from_python_and_the_range_of_settings(rng):
     with pytest.warns(PrivacyCaveat) as caveats:
         learner.fit(data.X, data.y, np.random.default_rng(0))
     assert {str(c.message).split(":")[0] for c in caveats} == {"float-noise", "reproducible-rng"}
-    assert learner.coef_.shape == (3, 6)
+    assert learner.coef_.shape == (6, 3)
     assert learner.privacy_.proved.epsilon == 5.0
     for bad in (
         {"tuning": "all"},
@@ -397,10 +418,217 @@ def test_binary_data_from_python_and_the_range_of_settings(rng):
 
 
 def test_bad_settings_are_one_line():
-    with pytest.raises(InputError, match="method.tuning = all: use shared or local or votes"):
+    with pytest.raises(
+        InputError, match="method.tuning = all: use shared or local or hyper or votes"
+    ):
         make_run("method=fl", "method.tuning=all", *TINY)
     with pytest.raises(InputError, match="privacy=laplace does not fit"):
         make_run("method=fl", "privacy=laplace")
+
+
+# --- the hyper-prior
+
+
+def test_the_belief_is_the_posterior_of_a_normal_mean():
+    posterior = Belief(-1.0, 4.0).updated(2.0, 1.0)
+    grid = np.linspace(-20, 20, 400_001)
+    density = np.exp(-((grid + 1) ** 2) / 8 - (grid - 2) ** 2 / 2)
+    density /= density.sum()
+    center = density @ grid
+    assert posterior.center == pytest.approx(center, abs=1e-6)
+    assert posterior.variance == pytest.approx(density @ (grid - center) ** 2, abs=1e-6)
+
+
+def test_the_signal_is_the_mean_square_of_what_the_prior_explains(rng):
+    rows = rows_at(datafit_for(ragged_data(rng, m=3, d=4, low=6, high=9)), None)
+    C, mean = some_covariance(rng, 4), rng.standard_normal(4)
+    path = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit)
+    w = rng.multivariate_normal(0.5 * mean, C, size=200_000)
+    for i, X in enumerate(rows.X):
+        known = ((X @ w.T) ** 2).mean()
+        assert path.signal(0.5)[i] == pytest.approx(known, rel=0.03)  # 5 standard errors
+        assert np.exp(log_ratio(path, 0.5)[2, i]) == pytest.approx(
+            path.gamma[2, i] / path.signal(0.5)[i]
+        )
+
+
+def test_averages_have_the_weights_that_are_said(rng):
+    rows = rows_at(datafit_for(ragged_data(rng, m=3, d=4, low=6, high=9)), None)
+    gamma, belief = gamma_grid(rows, GRID), Belief(-1.0, 0.5)
+    priors_ = [Prior("separate", np.eye(4)), Prior("m", np.eye(4), rng.standard_normal(4))]
+    paths = [PriorPath(rows, prior, gamma) for prior in priors_]
+    weights, models = by_hierarchy(paths, (0.5, 1.0), belief)
+    assert weights.shape == (3, len(GRID), 3)
+    np.testing.assert_allclose(weights.sum(axis=(0, 1)), 1)
+    i, joint = 1, []
+    for path, scale in ((paths[0], 1.0), (paths[1], 0.5), (paths[1], 1.0)):
+        p = 1 / (1 + (log_ratio(path, scale)[:, i] + 1) ** 2 / (0.5 + SPREAD**2))
+        joint.append(np.exp(path.evidence(scale)[0][:, i]) * p / p.sum())
+    joint = np.stack(joint)
+    among = joint.sum(axis=1) ** (1 / HOT)
+    expected = among[:, None] / among.sum() * joint / joint.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(weights[:, :, i], expected, rtol=1e-6)
+    np.testing.assert_array_equal(models[1], paths[1].evidence(0.5)[1])
+
+
+def test_preferences_are_bounded_and_follow_the_noise():
+    means = []
+    for noise in (0.01, 1.0, 30.0):
+        train, _ = separate_tasks(0, noise=noise)
+        rows = rows_at(datafit_for(train), None)
+        separate = separate_priors(datafit_for(train))[-1]
+        q = preferences(PriorPath(rows, separate, gamma_grid(rows, GRID)))
+        assert q.shape == (len(train.y), 1)
+        assert np.abs(q).max() <= 1
+        means.append(q.mean())
+    assert means == sorted(means)
+    assert means[2] > means[0] + 0.5
+
+
+@pytest.mark.parametrize("m", [10, 139, 320])
+@pytest.mark.parametrize("d", [1, 2, 5, 30])
+def test_the_parts_of_a_plan_cost_what_is_stated(m, d, rng):
+    kinds = set()
+    for epsilon in (1e-3, 0.1, 0.3, 1.0, 3.0, 10.0):
+        method, budget = FeatureLearning("fl", "hyper"), Budget(Gaussian(), epsilon, 1 / m**1.5)
+        plan = method.plan(budget, m, d)
+        total = np.sqrt((plan.ratio**2).sum() + (plan.rounds**2).sum())
+        assert total <= gaussian_mu(epsilon, 1 / m**1.5)
+        assert total == pytest.approx(gaussian_mu(epsilon, 1 / m**1.5), rel=1e-9)
+        datafit = datafit_for(ragged_data(rng, m, d, low=2, high=4))
+        gates, log = method.gates(None, budget, datafit), FitLog()
+        spent = np.concatenate([gate.budgets for gate in gates])
+        np.testing.assert_array_equal(spent, method.round_budgets(None, budget, datafit))
+        method.models(datafit, None, budget, np.random.default_rng(0), log)
+        shapes = [gate.release.shape for gate in gates for _ in gate.budgets]
+        assert [part.shape for part in log.released] == shapes
+        assert method.statement(None, budget, datafit).proved.epsilon == epsilon
+        kinds |= {gate.release.kind for gate in gates}
+    assert kinds >= {"sum", "parts"}
+    assert ("covariance" in kinds) or m == 10
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 1}, {"rounds": 5}, {"affine": 0.0}])
+def test_fixed_rounds_and_no_mean_release_second_moments_alone(settings):
+    method = FeatureLearning("fl", "hyper", **settings)
+    plan = method.plan(Budget(Gaussian(), 0.01, 1e-3), 100, 10)
+    assert len(plan.parts) == len(plan.refinements) == 0
+    assert len(plan.moments) == settings.get("rounds", 1)
+
+
+def test_signed_parts_give_the_sum_and_the_sizes_at_the_price_of_the_sum(rng):
+    release, budget = signed_parts(3), Budget(Gaussian(), 1.0, 1e-3)
+    V = bounded(3 * rng.standard_normal((400, 3)), 1.0)
+    ends = np.vstack([V, -V, np.eye(3), -np.eye(3)])
+    parts = np.stack([release.total(v[None]) for v in ends])
+    assert max(np.linalg.norm(p - q) for p in parts for q in parts[::7]) <= release.l2 + 1e-12
+    assert np.linalg.norm(parts[-6] - parts[-5]) == pytest.approx(release.l2)  # attained
+    assert max(np.abs(p - q).sum() for p in parts for q in parts[::7]) <= release.l1 + 1e-12
+    total = release.total(V)
+    np.testing.assert_allclose(total[:3] - total[3:], V.sum(axis=0))
+    np.testing.assert_allclose(total[:3] + total[3:], np.abs(V).sum(axis=0))
+    gate = budget.open(release, 1, rng, size=(20_000,)).with_budgets([[0.5]] * 20_000)
+    noise = gate(1, np.zeros((20_000, 2, 3)), np.ones(20_000))
+    plain = budget.planned(vector_sum(3), [0.5]).scale(1, 1.0)  # 1 % is 3.5 standard errors
+    assert np.std(noise[:, :3] - noise[:, 3:]) == pytest.approx(plain, rel=0.01)
+    assert np.std(noise[:, :3] + noise[:, 3:]) == pytest.approx(plain, rel=0.01)
+
+
+def test_the_sizes_find_the_features_and_the_difference_the_mean(rng):
+    m, d = 400, 12
+    V = np.zeros((m, d))
+    V[:, :2] = rng.choice([-1, 1], (m, 2))
+    V[:, 1] = np.abs(V[:, 1])
+    V /= np.linalg.norm(V, axis=1)[:, None]
+    noisy = signed_parts(d).total(V) + 5 * rng.standard_normal(2 * d)
+    *sizes, mean = parts_priors(noisy, 5 * np.sqrt(2), m)
+    for prior in sizes:
+        assert np.trace(prior.C) == pytest.approx(d)
+        assert np.linalg.eigvalsh(prior.C)[0] > 0
+    assert np.diag(sizes[1].C)[:2].sum() > 0.8 * d
+    assert mean.mean[1] / np.linalg.norm(mean.mean) > 0.9
+
+
+# --- refinement
+
+
+def turned_subspace(rng, m, d, angle):
+    """Unit models in a plane, and a plane that is turned away from it by `angle`."""
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    true, off = Q[:, :2], Q[:, 2:4]
+    V = rng.standard_normal((m, 2)) @ true.T
+    U = np.cos(angle) * true + np.sin(angle) * off
+    subspace = Subspace(U, np.full(2, m / 2), np.full(2, np.tan(angle)), np.eye(d))
+    return V / np.linalg.norm(V, axis=1)[:, None], true, subspace
+
+
+def outside(true, U):
+    return np.linalg.norm(U - true @ (true.T @ U))
+
+
+@pytest.mark.parametrize("angle", [0.05, 0.3])
+def test_exact_contributions_turn_a_subspace_back(rng, angle):
+    V, true, subspace = turned_subspace(rng, 500, 8, angle)
+    G = contributions(V, subspace.U).sum(axis=0)
+    refined = subspace.refined(G, 0.0, 500)
+    assert outside(true, refined.U) < 0.15 * outside(true, subspace.U)
+    np.testing.assert_allclose(refined.U.T @ refined.U, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(refined.turn @ subspace.U, refined.U, atol=1e-12)
+    assert (refined.tangent == 0).all()
+
+
+def test_noise_alone_moves_a_subspace_little(rng):
+    _, true, subspace = turned_subspace(rng, 500, 30, 0.2)
+    steps = []
+    for _ in range(50):
+        refined = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e4, 500)
+        steps.append(np.linalg.norm(refined.U - subspace.U) / np.tan(0.2))
+    assert np.mean(steps) < 0.3
+    noisier = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e5, 500)
+    np.testing.assert_allclose(noisier.U, subspace.U, atol=1e-12)  # less than noise: no step
+
+
+def test_contributions_are_bounded_by_the_gate_and_the_subspace_is_public(rng):
+    V, _, subspace = turned_subspace(rng, 50, 6, 0.4)
+    A = contributions(V, subspace.U)
+    np.testing.assert_allclose(np.einsum("mdr,dk->mrk", A, subspace.U), 0, atol=1e-12)
+    assert contributions(np.zeros((2, 6)), subspace.U).max() == 0
+    gate = Budget(NoNoise(), np.inf, 0.0).open(vector_sum(6, 2), 1, rng).with_budgets([np.inf])
+    c = subspace.clip
+    assert c >= LEAST_CLIP
+    assert np.linalg.norm(gate(1, 1e6 * A[:1], c)) <= c * (1 + 1e-12)
+    prior = subspace.prior(0.1)
+    assert np.trace(prior.C) == pytest.approx(6)
+    assert np.linalg.eigvalsh(prior.C)[0] > 0
+
+
+def test_the_eigenvectors_are_as_far_off_as_is_said(rng):
+    d, m = 40, 1000
+    noise = noise_spectrum(Gaussian(), d).scaled(10.0)
+    U = np.linalg.qr(rng.standard_normal((d, 2)))[0]
+    measured, said = [], []
+    for _ in range(10):
+        S = U @ np.diag([600, 400]) @ U.T + 10 * Gaussian().draw(rng, covariance(d))
+        subspace = subspace_of(S, noise)
+        top = subspace.U[:, -2:]
+        cosine2 = ((U.T @ top) ** 2).sum(axis=0)
+        measured.append(np.sqrt(1 / cosine2 - 1))
+        said.append(subspace.tangent[-2:])
+    np.testing.assert_allclose(np.mean(said, axis=0), np.mean(measured, axis=0), rtol=0.1)
+    assert subspace.U.shape == (d, rank(d))
+    assert m > subspace.levels[-1] > subspace.levels[0] > 0
+
+
+def test_refinements_help_where_models_share_a_subspace():
+    train, test = LowRank(m=200, n=30, d=20).draw("", 0, 0)
+    datafit, error = datafit_for(train), {}
+    budget = Budget(Gaussian(), 5.0, 1e-4)
+    for rounds in ("auto", 3):
+        method = FeatureLearning("fl", "hyper", rounds=rounds)
+        assert (len(method.plan(budget, 200, 20).refinements) == 2) == (rounds == "auto")
+        W = method.models(datafit, None, budget, np.random.default_rng(1))
+        error[rounds] = evaluate(test, W)["nmse"]
+    assert error["auto"] < error[3]
 
 
 # --- tasks with an intercept

@@ -1,4 +1,4 @@
-"""The walls: paper imports experiments, experiments import the library, and nothing goes back."""
+"""The walls: paper and federation import experiments, these the library, and nothing goes back."""
 
 import ast
 import re
@@ -12,7 +12,9 @@ from conftest import ROOT
 FORBIDDEN = {
     "library": (
         "mpmtl.experiments",
+        "mpmtl.federation",
         "mpmtl.paper",
+        "flwr",
         "hydra",
         "omegaconf",
         "joblib",
@@ -20,8 +22,9 @@ FORBIDDEN = {
         "tqdm",
         "matplotlib",
     ),
-    "experiments": ("mpmtl.paper", "matplotlib"),
-    "paper": (),
+    "experiments": ("mpmtl.federation", "mpmtl.paper", "flwr", "matplotlib"),
+    "federation": ("mpmtl.paper", "matplotlib"),
+    "paper": ("mpmtl.federation", "flwr"),
 }
 #: The same without what other packages load.
 OWN = {name: set(modules) - {"tqdm"} for name, modules in FORBIDDEN.items()}
@@ -30,7 +33,7 @@ FILES = sorted((ROOT / "mpmtl").rglob("*.py"))
 
 def layer(path):
     part = path.relative_to(ROOT / "mpmtl").parts[0]
-    return part if part in ("experiments", "paper") else "library"
+    return part if part in ("experiments", "federation", "paper") else "library"
 
 
 def imported(source, package):
@@ -89,6 +92,7 @@ def test_a_breach_is_seen_in_every_form(source):
     [
         ("mpmtl.auditing.audit, mpmtl.estimators, mpmtl.methods", OWN["library"]),
         ("mpmtl.experiments.cli, mpmtl.experiments.audit", OWN["experiments"]),
+        ("mpmtl.federation.cli", OWN["federation"] | {"flwr"}),  # an extra, loaded by Flower's apps
     ],
 )
 def test_what_is_loaded_keeps_to_its_layer(module, forbidden):

@@ -1,11 +1,12 @@
 """The gate: how far a task moves a release, how much noise it adds, what its statement says."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from conftest import beside_others
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from test_mechanisms import ALL, NOISY, known_moments
@@ -26,6 +27,7 @@ from mpmtl.privacy.releases import (
     vector_sum,
     vote_probabilities,
 )
+from mpmtl.privacy.statements import caveat_text
 
 # how far a task moves a release
 
@@ -299,13 +301,20 @@ def test_what_has_no_cost_stands_alone_but_for_votes():
         budget.statement(gate, gate)
 
 
-def test_a_delta_near_one_in_m_is_noted():
+def test_a_delta_near_one_in_m_or_above_is_a_caveat():
     """One task in m released in the clear is (0, 1/m)-DP."""
     budget = Budget(Gaussian(), 1.0, 0.01)
     gate = budget.planned(diagonal(3), Gaussian().budgets(1.0, 0.01, 1))
-    (note,) = budget.statement(gate, m=50).notes
-    assert note.startswith("delta = 0.01 is not far below 1/m = 0.02: ")
-    assert budget.statement(gate, m=20).notes == budget.statement(gate).notes == ()
+    assert budget.statement(gate, m=50).caveats[-1] == "large-delta"
+    assert budget.statement(gate, m=500).caveats[-1] == "large-delta"
+    assert "large-delta" not in budget.statement(gate, m=20).caveats
+    assert "large-delta" not in budget.statement(gate).caveats
+    block = budget.statement(gate, m=50).as_dict() | {"n_tasks": 50}
+    text = caveat_text("large-delta", block)
+    assert text.startswith("proved delta = 0.01, near or above 1/m = 0.02 for m = 50 tasks: ")
+    budget = Budget(Wishart(), 1.0, 1e-6)  # claims little, and proves much less
+    gate = budget.planned(covariance(3), [1.0])
+    assert "large-delta" in budget.statement(gate, m=50).caveats
 
 
 @pytest.mark.parametrize("mech", NOISY)
@@ -406,3 +415,25 @@ def test_choices_have_the_stated_probabilities(rng):
     chosen = [budget.choose(scores, log_base, 2.0, rng) for _ in range(4000)]
     known = 4000 * vote_probabilities(scores, log_base, 2.0)
     assert stats.chisquare(np.bincount(chosen, minlength=4), known).pvalue > 1e-4
+
+
+# bounded contributions
+
+
+@settings(max_examples=300)
+@given(
+    vectors=st.lists(
+        st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3), min_size=1, max_size=4
+    ),
+    power=st.integers(-320, 305),
+    K=st.floats(1e-6, 1e6),
+)
+def test_bounding_twice_is_bounding_once(vectors, power, K):
+    """No bit of it changes; and what was scaled is within K in exact arithmetic."""
+    with np.errstate(over="ignore"):
+        V = np.array(vectors) * 10.0**power
+    once = bounded(V, K)
+    np.testing.assert_array_equal(bounded(once, K), once)
+    for before, after in zip(V, once, strict=True):
+        if not np.array_equal(before, after):
+            assert sum(Fraction(x) ** 2 for x in after.tolist()) <= Fraction(K) ** 2

@@ -5,7 +5,7 @@ data that make it so).
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -163,34 +163,46 @@ class Releases(Subject):
     name: str = "release"
     attacks: tuple = ("support", "likelihood", *FITTED)
 
-    def signal(self, w):
-        """What is released without noise, less what the adversary knows of it."""
+    def contributions(self, w):
+        """What the gate gets from the replaced task, and from those whose part is not known."""
         release = self.gate.release
         if release.kind == "relation":
-            return release.total(np.vstack([self.others, w]))
+            return np.vstack([self.others, w])
         if self.tail:
             w = np.append(w, self.tail)
         if release.kind == "sum":
             w = w[: release.shape[0]]
         if release.kind == "sum" and len(release.shape) > 1:  # in the first column
             w = np.column_stack([w, *np.zeros((release.shape[1] - 1, len(w)))])
-        return release.total(w[None])
+        return w[None]
+
+    def signal(self, w):
+        """What is released without noise, less what the adversary knows of it."""
+        return self.gate.release.total(self.contributions(w))
 
     @property
     def outcome_size(self):
         return self._scale().size * int(np.prod(self.gate.release.shape))
 
+    @property
+    def _K(self):
+        return np.sqrt(1 + self.tail**2)
+
     def _scale(self):
         """Noise scale of each round, with an axis for each of a release."""
-        K = np.sqrt(1 + self.tail**2)
-        scale = np.array([self.gate.scale(t + 1, K) for t in range(len(self.gate.budgets))])
+        scale = np.array([self.gate.scale(t + 1, self._K) for t in range(len(self.gate.budgets))])
         scale = 1 / scale if self.inverted else scale
         return scale.reshape(-1, *[1] * len(self.gate.release.shape))
 
     def observe(self, w, rng, size):
-        scale = self._scale()
-        E = self.gate.mechanism.draw(rng, self.gate.release, (size, len(scale)))
-        return self.signal(w) + scale * E
+        """Releases of the gate itself, on whatever path its noise takes."""
+        rounds = range(1, len(self.gate.budgets) + 1)
+        E = self.gate.mechanism.draw(rng, self.gate.release, (size, len(rounds)))
+        if self.inverted:
+            E = E * self._scale() ** 2
+        gate = replace(self.gate, draws=list(np.moveaxis(E, 1, 0)))
+        V = self.contributions(w)
+        return np.stack([gate(t, V, self._K) for t in rounds], axis=1)
 
     def scores(self, observed, pair):
         residuals = [(observed - self.signal(w)) / self._scale() for w in pair]

@@ -225,11 +225,11 @@ class Table(RealData):
     def _prepared(self):
         """Rows of every task with gaps as nan, encoder, recipe, notes, what was pooled."""
         notes, pooled = [], []
-        table = read_table(self.path, self.format).frame
+        table = self._read()
         frame = self._rows_in_use(table, notes)
         kind, positive, y = self._targets(frame, notes, pooled)
         frame, y = frame[~np.isnan(y)], y[~np.isnan(y)]
-        require(len(frame) > 0, f"{self.path}: no row is left: {'; '.join(notes)}")
+        self._check_rows(frame, notes)
         if len(frame) < len(table):
             notes.insert(0, f"{len(frame)} of {len(table)} rows are used")
         encoder = Encoder(self._columns(frame, notes, pooled), self.rows, self.norm)
@@ -245,10 +245,6 @@ class Table(RealData):
             pooled=kind == "regression",
             n_public=None if self.n_public is None else tuple(map(int, self.n_public)),
         )
-        require(
-            max(data.n_samples) >= 2,
-            f"{self.path}: every task has one row only; is task = {self.task} right?",
-        )
         recipe = {
             "encoder": encoder.as_dict(),
             "format": {k: v for k, v in asdict(self.format).items() if k != "option"},
@@ -256,6 +252,18 @@ class Table(RealData):
             "positive": positive,
         }
         return data, encoder, recipe, (*_task_notes(data, self.task), *notes), tuple(pooled)
+
+    def _read(self):
+        """The table as text."""
+        return read_table(self.path, self.format).frame
+
+    def _check_rows(self, frame, notes):
+        """Refuse a table with nothing to learn from."""
+        require(len(frame) > 0, f"{self.path}: no row is left: {'; '.join(notes)}")
+        require(
+            frame[self.task].duplicated().any(),
+            f"{self.path}: every task has one row only; is task = {self.task} right?",
+        )
 
     def _rows_in_use(self, frame, notes):
         """Rows that name a (declared) task and have a target."""
@@ -267,9 +275,9 @@ class Table(RealData):
         require(
             not (self.strict and nameless.any()),
             f"column {self.task} names no task in {nameless.sum()} rows, such as row "
-            f"{nameless.argmax() + 1}: fill or drop them",
+            f"{nameless.tolist().index(True) + 1 if nameless.any() else 0}: fill or drop them",
         )
-        require(not gaps.all(), f"column {self.target} is empty in every row")
+        require(not gaps.all() or len(gaps) == 0, f"column {self.target} is empty in every row")
         used, foreign = np.ones(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
         if self.tasks is not None:
             foreign = ~tasks.isin(self.tasks).to_numpy()
@@ -376,7 +384,7 @@ class Table(RealData):
         require(
             not (self.strict and bad.all() and name in self.ranges),
             f"ranges.{name} = {self.ranges.get(name)}: the column is not numeric, for example "
-            f"{values.iloc[0]!r}",
+            f"{next(iter(values), None)!r}",
         )
         require(not (self.strict and bad.any()), self._line(values, bad))
         seen = numbers[~np.isnan(numbers)]
@@ -451,10 +459,14 @@ class Table(RealData):
     @property
     def notes(self):
         """What was understood of the table, and what a user should know of how it was read."""
-        *_, notes, pooled = self._prepared
+        return (*self._prepared[3], *self.public_notes)
+
+    @property
+    def public_notes(self):
+        """Those of them that count nothing in the rows."""
+        pooled, notes = self._prepared[-1], ()
         if self.train_fraction == 1:
             notes = (
-                *notes,
                 "all rows train (train_fraction = 1): one fit, whose models are saved; there is no "
                 "test score",
             )
@@ -482,13 +494,7 @@ class Table(RealData):
             train, test = super().draw(data_dir, seed, replicate)
         encoder, recipe = self._prepared[1:3]
         if train.n_public is not None:
-            least, most = train.n_public
-            sizes = train.n_samples
-            require(
-                least <= sizes.min() and sizes.max() <= most,
-                f"n_public = {list(train.n_public)}: tasks have {sizes.min()} to {sizes.max()} "
-                "training rows",
-            )
+            self._check_sizes(train.n_samples, *train.n_public)
         units = self._units(train)
         if self.schema_epsilon is not None:
             scales, units = self._bought(train, encoder, units, seed, replicate)
@@ -510,6 +516,12 @@ class Table(RealData):
             return data.with_intercept() if self.intercept else data
 
         return finished(train), finished(test)
+
+    def _check_sizes(self, sizes, least, most):
+        require(
+            least <= sizes.min() and sizes.max() <= most,
+            f"n_public = {[least, most]}: tasks have {sizes.min()} to {sizes.max()} training rows",
+        )
 
     def _to_buy(self, encoder):
         """Numeric columns without a public range, and whether the target is one too."""

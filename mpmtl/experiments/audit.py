@@ -2,11 +2,9 @@
 
 import math
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from mpmtl.auditing.audit import (
     AuditSettings,
@@ -17,11 +15,12 @@ from mpmtl.auditing.audit import (
 )
 from mpmtl.errors import require
 from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
+from mpmtl.experiments.layout import WIDTH, Progress, card_text, one_line
 from mpmtl.experiments.store import RunFolder
-from mpmtl.experiments.terminal import card_text, caveat_lines, marked, pair_words
+from mpmtl.experiments.terminal import caveat_lines, marked, pair_words
 from mpmtl.methods import Budget
 
-EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite")
+EXECUTION_KEYS = ("results_dir", "data_dir", "overwrite", "verbose")
 #: Sizes of synthetic data where none are given; d + 5 other tasks at least, for the view attack.
 FEATURES, TASKS = 5, 10
 
@@ -45,6 +44,7 @@ class AuditRun:
     results_dir: str
     data_dir: str
     overwrite: bool
+    verbose: bool
     settings: dict = field(repr=False)
 
     @property
@@ -59,9 +59,8 @@ class AuditRun:
             f"{key}-{getattr(self.dataset, key)}" for key in "dm" if hasattr(self.dataset, key)
         ]
         names = (self.dataset.name, self.method.name, self.mechanism.name)
-        return "/".join(
-            ("audit", *names, "_".join([*sizes, f"T-{self.rounds}"]), f"eps-{self.epsilon:g}")
-        )
+        sizes += [f"T-{self.rounds}", *["secure"] * self.mechanism.secure]
+        return "/".join(("audit", *names, "_".join(sizes), f"eps-{self.epsilon:g}"))
 
 
 def build_audit(cfg):
@@ -109,8 +108,8 @@ def build_audit(cfg):
     return AuditRun(dataset, method, mechanism, settings=recorded, **settings)
 
 
-def execute_audit(run, out=None, explained=(), wait=False):
-    """Carry out an audit and print its plan and its card.
+def execute_audit(run, out=None, explained=(), wait=False, brief=False):
+    """Carry out an audit and print its plan and its card, or one line if `brief`.
 
     Returns
     -------
@@ -120,10 +119,11 @@ def execute_audit(run, out=None, explained=(), wait=False):
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
-        if 0 in folder.records:
+        before = 0 in folder.records
+        if not before:
+            folder.append({"replicate": 0, "audit": _measure(run, None if brief else out)})
+        elif not brief:
             print(f"{run.label}: already done with these settings", file=out)
-        else:
-            folder.append({"replicate": 0, "audit": _measure(run, out)})
         measured = folder.records[0]["audit"]
         folder.write_manifest(
             "complete",
@@ -137,7 +137,9 @@ def execute_audit(run, out=None, explained=(), wait=False):
         )
         folder.write_table("bounds", measured["rows"])
         folder.write_table("profile", measured["profile"])
-        print(card(run, measured, path, explained), file=out, flush=True)
+        folder.write_card(card(run, measured, path, to=WIDTH))
+        text = job_line(run, measured, before) if brief else card(run, measured, path, explained)
+        print(text, file=out, flush=True)
     return summary_row(run, measured)
 
 
@@ -154,12 +156,16 @@ def prepared_audit(run):
 def _measure(run, out):
     """`Audit.as_dict()` of an audit, with its plan and a progress bar."""
     subjects, statement, settings = prepared_audit(run)
-    print(plan_line(run, sample_counts(subjects, settings)), file=out, flush=True)
-    with tqdm(desc=run.label, unit="release", unit_scale=True, disable=None) as bar:
+    if out:
+        print(plan_line(run, sample_counts(subjects, settings)), file=out, flush=True)
+    # An audit's settings are given, and what a fit takes from the data is part of what is attacked.
+    caveats = tuple(code for code in statement.caveats if code != "tuning-not-charged")
+    statement = replace(statement, caveats=caveats)
+    with Progress(run.label, "release") as bar:
 
         def progress(count, total):
             bar.total = total
-            bar.update(count)
+            bar.advance(count)
 
         return run_audit(subjects, statement, settings, progress).as_dict()
 
@@ -167,7 +173,17 @@ def _measure(run, out):
 def plan_line(run, counts):
     """What the audit will do."""
     parts = [f"{name}: {pairs} pairs x {n} samples of each input" for name, pairs, n in counts]
-    return f"audit of {run.label}, eps = {run.epsilon:g}: {'; '.join(parts)}"
+    return one_line(f"audit of {run.label}, eps = {run.epsilon:g}: {'; '.join(parts)}")
+
+
+def job_line(run, measured, done_before):
+    """An audit of a sweep in one line; its card is in its folder."""
+    verdicts = [
+        f"{name} {pair_words(v)} {v['verdict']} (>= {v['measured']:.3g})"
+        for name, v in measured["verdicts"].items()
+    ]
+    head = f"audit of {run.label}, eps = {run.epsilon:g}"
+    return one_line(f"{head}: {', '.join(verdicts)}{' (done before)' * done_before}")
 
 
 def _measured(verdict):
@@ -178,7 +194,7 @@ def _measured(verdict):
     )
 
 
-def card(run, measured, path, explained=()):
+def card(run, measured, path, explained=(), to=None):
     """Claimed, proved, measured lower bound and verdict of each guarantee; caveats; files."""
     statement = measured["privacy"]
     lines = []
@@ -213,8 +229,8 @@ def card(run, measured, path, explained=()):
             f"{measured['seed']}. Not refuted is no proof: another attack may do better",
         )
     )
-    lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
-    return card_text(f"audit of {run.label}, eps = {run.epsilon:g}", lines)
+    lines += [*caveat_lines(statement, explained), ("files", str(path))]
+    return card_text(f"audit of {run.label}, eps = {run.epsilon:g}", lines, to)
 
 
 def summary_row(run, measured):
@@ -234,5 +250,4 @@ def summary_row(run, measured):
         row[f"verdict on {name}"] = "-"
         if verdict:
             row[f"verdict on {name}"] = f"{verdict['verdict']} (>= {verdict['measured']:.3g})"
-    row["caveats"] = measured["privacy"]["caveats"]
-    return row
+    return row | {"caveats": measured["privacy"]["caveats"], "notes": []}

@@ -100,7 +100,16 @@ class SweepReport(Callback):
             sys.exit(1)
 
 
-def command(config_name, schema, build, execute, stopped):
+def _with_verbose(words):
+    """The words of a command with ``-v`` as an override, beside the others as Hydra wants it."""
+    rest = [word for word in words if word not in ("-v", "--verbose")]
+    if len(rest) == len(words):
+        return words
+    first = next((k for k, word in enumerate(rest) if re.match(r"[+\w]\S*=", word)), len(rest))
+    return [*rest[:first], "verbose=true", *rest[first:]]
+
+
+def command(config_name, schema, build, execute):
     """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
 
     Parameters
@@ -112,8 +121,6 @@ def command(config_name, schema, build, execute, stopped):
     build, execute : callable
         ``build(cfg)`` gives a job and ``execute(job, ..., wait=bool)`` carries it out, see
         `sweep.attempt`; `wait` for another process that has the job's folder.
-    stopped : str
-        What to say after Ctrl-C.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
@@ -124,13 +131,15 @@ def command(config_name, schema, build, execute, stopped):
         name = " ".join(task.overrides.task)
         outcomes.append({"name": name})
         elsewhere = os.getpid() != process  # jobs beside this one may share a folder
-        outcome = attempt(name, lambda: build(cfg), execute, done, wait=elsewhere)
+        brief = task.mode == RunMode.MULTIRUN
+        outcome = attempt(name, lambda: build(cfg), execute, done, brief, wait=elsewhere)
         outcomes[number] = outcome
-        if task.mode == RunMode.MULTIRUN:
+        if brief:
             path = Path(task.sweep.dir) / f"job-{task.job.num}.json"
             write_atomic(path, json.dumps({**outcome, "number": task.job.num}))
         return outcome
 
+    sys.argv[1:] = _with_verbose(sys.argv[1:])
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
         if {"-m", "--multirun"} & set(sys.argv[1:]):
@@ -138,9 +147,8 @@ def command(config_name, schema, build, execute, stopped):
             with suppress(HydraException, OmegaConfBaseException):  # said below
                 sys.argv += folders_apart(config_name, build, words)
         decorated(job)()
-    except KeyboardInterrupt:
-        print(f"\nstopped: {stopped}", file=sys.stderr)
-        sys.exit(130)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if type(error).__module__.startswith("submitit"):
             print(
@@ -161,13 +169,12 @@ def command(config_name, schema, build, execute, stopped):
 
 
 def main():
-    """Entry point of `mpmtl-run`."""
-    saved = "finished replicates are saved; the same command goes on from there"
-    command("config", Schema, build, execute, saved)
+    """`mpmtl-run`, see `entry`."""
+    command("config", Schema, build, execute)
 
 
 def audit_main():
-    """Entry point of `mpmtl-audit`."""
+    """`mpmtl-audit`, see `entry`."""
     from mpmtl.experiments.audit import build_audit, execute_audit
 
-    command("audit", AuditSchema, build_audit, execute_audit, "an audit starts again from its seed")
+    command("audit", AuditSchema, build_audit, execute_audit)

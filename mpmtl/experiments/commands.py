@@ -1,10 +1,9 @@
-"""What the commands on tables share: how a table is written, and errors of one line."""
+"""What the commands on tables share, how a table is written; and `mpmtl-data`."""
 
-import os
-import sys
+import argparse
 from dataclasses import replace
 
-from mpmtl.errors import InputError
+from mpmtl.data.files import fetch
 
 FORMAT = {
     "separator": "comma, semicolon, tab, pipe, space or a character",
@@ -29,12 +28,16 @@ def format_of(options, form):
     return replace(form, **given, option="--")
 
 
-def run_command(run, parser):
-    """``run(options)``; exit code 2 and one line for bad input, quiet where the reader stops."""
-    try:
-        run(parser.parse_args())
-    except BrokenPipeError:  # as in `| head`; Python would complain once more at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (InputError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+def command_parser(prog, description):
+    """A parser with the option that `entry` answers."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    return parser
+
+
+def data_main():
+    """Entry point of `mpmtl-data`."""
+    parser = command_parser("mpmtl-data", "Fetch the real data sets and check them.")
+    parser.add_argument("--data-dir", default="data", help="where to put them (default: data)")
+    for path in fetch(parser.parse_args().data_dir):
+        print(path, flush=True)

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args
@@ -16,9 +17,11 @@ from hydra.utils import get_class, instantiate
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from mpmtl.data.real import RealData
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.ledger import Account
 from mpmtl.experiments.pairs import register_pairs
-from mpmtl.experiments.tuning import by_density
+from mpmtl.experiments.tuning import by_density, is_tuned
 from mpmtl.methods import Budget, Method
 from mpmtl.privacy.mechanisms import NoNoise, check_kind
 
@@ -32,7 +35,9 @@ EXECUTION_KEYS = (
     "data_dir",
     "overwrite",
     "save_models",
+    "verbose",
     "tag",
+    "ledger",
 )
 
 
@@ -54,7 +59,16 @@ class Schema:
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
     save_models: bool = False
+    verbose: bool = False
     tag: str = ""
+    evaluation_epsilon: Any = "auto"
+    ledger: Any = field(
+        default_factory=lambda: {
+            "path": "${oc.env:MPMTL_LEDGER,null}",
+            "total": None,
+            "delta": "auto",
+        }
+    )
     grids: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,6 +94,7 @@ class AuditSchema:
     results_dir: str = "results"
     data_dir: str = "${oc.env:MPMTL_DATA_DIR,data}"
     overwrite: bool = False
+    verbose: bool = False
 
 
 def register_schema():
@@ -124,6 +139,9 @@ class Run:
         The density of the grids, and which settings were given otherwise.
     n_public : list, optional
         Least and largest size of a task that are public.
+    evaluation : float or "exact"
+        Part of epsilon that buys a test error, 0 for none; or exact ones, outside the budget.
+    ledger : Account
     """
 
     dataset: Any
@@ -140,10 +158,13 @@ class Run:
     data_dir: str
     overwrite: bool
     save_models: bool
+    verbose: bool
     tag: str
     settings: dict = field(repr=False)
     grid: str = ""
     n_public: list | None = None
+    evaluation: float | str = "exact"
+    ledger: Account = field(default_factory=Account)
 
     @property
     def label(self):
@@ -176,7 +197,29 @@ class Run:
                     "delta to a number in [0, 1)",
                 )
                 delta = 1 / (n_tasks * math.log(n_tasks))
-        return Budget(self.mechanism, self.epsilon - self.schema_epsilon, delta)
+        return Budget(self.mechanism, self.epsilon - sum(self.beside.values()), delta)
+
+    def owners(self, replicate):
+        """Digest of a replicate's whole data: that of the table, where it is split anew."""
+        if isinstance(self.dataset, RealData):
+            return self._table_digest
+        words = json.dumps([self.settings["dataset"], self.seed, replicate], sort_keys=True)
+        return hashlib.sha256(words.encode()).hexdigest()
+
+    @cached_property
+    def _table_digest(self):
+        file = getattr(self.dataset, "digest", None)
+        return file or self.dataset.load(self.data_dir).digest()
+
+    @property
+    def beside(self):
+        """Parts of epsilon that buy something else than the models, in words."""
+        test = 0.0 if self.evaluation == "exact" else self.evaluation
+        parts = {
+            "the schema (exponential mechanism)": self.schema_epsilon,
+            "the test error (Laplace mechanism)": test,
+        }
+        return {words: epsilon for words, epsilon in parts.items() if epsilon}
 
     @property
     def schema_epsilon(self):
@@ -197,11 +240,20 @@ def build(cfg):
         One line for whatever is wrong with the settings.
     """
     settings, recorded = resolved(cfg, Schema, GROUPS)
+    evaluation, account = settings.pop("evaluation_epsilon"), settings["ledger"]
+    require(isinstance(account, dict), "ledger is given by ledger.path, ledger.total, ledger.delta")
+    settings["ledger"] = Account(**account)
     grid = _merge_grids(cfg, settings, recorded)
     n_public = settings["dataset"].pop("n_public", None)
+    require(
+        n_public is None
+        or (isinstance(n_public, list) and [type(n) for n in n_public] == [int, int]),
+        f"dataset.n_public = {n_public}: give it as [least, most], whole numbers",
+    )
     chosen = {key: instantiated(key, settings.pop(key)) for key in GROUPS}
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
+    evaluation = _evaluation(evaluation, chosen)
     if not method.private or isinstance(mechanism, NoNoise):
         # Neither the budget nor the mechanism matters: one folder, whatever was asked for.
         mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
@@ -211,6 +263,13 @@ def build(cfg):
         require(
             spent == 0 or spent < epsilon,
             f"dataset.schema_epsilon = {spent} must be less than epsilon = {epsilon}, of which it "
+            "is a part",
+        )
+        bought = 0 if evaluation == "exact" else evaluation
+        spent += bought
+        require(
+            bought == 0 or spent < epsilon,
+            f"evaluation_epsilon = {evaluation} leaves nothing of epsilon = {epsilon}, of which it "
             "is a part",
         )
         check_budget(method, mechanism, epsilon - spent, delta)
@@ -225,6 +284,11 @@ def build(cfg):
         settings |= {"n_replicates": 1, "save_models": True}
     for key in EXECUTION_KEYS:
         recorded.pop(key)
+    recorded["evaluation_epsilon"] = evaluation
+    if evaluation == "exact":  # the names of seeded streams hold all settings: these came later
+        recorded.pop("evaluation_epsilon")
+    if not mechanism.secure:
+        recorded["privacy"].pop("noise", None)
     if hasattr(chosen["dataset"], "digest"):  # a user's file: its content counts, not its place
         recorded["dataset"] = recorded["dataset"] | {"sha256": chosen["dataset"].digest}
         recorded["dataset"].pop("path")
@@ -240,8 +304,39 @@ def build(cfg):
         seed=settings["seed"],
         grid=grid,
         n_public=n_public,
+        evaluation=evaluation,
         **{key: settings[key] for key in EXECUTION_KEYS if key in settings},
     )
+
+
+def _evaluation(value, chosen):
+    """Part of epsilon for a test error, 0, or "exact": what evaluation_epsilon asks for."""
+    method, dataset = chosen["method"], chosen["dataset"]
+    if value == "auto":
+        return 0.0 if chosen["privacy"].secure else "exact"
+    if value == "exact":
+        return value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    require(
+        number and 0 <= value < math.inf,
+        f"evaluation_epsilon = {value}: use auto, exact, 0 for no test error, or a part of epsilon",
+    )
+    if value == 0:
+        return 0.0
+    require(
+        method.private and not isinstance(chosen["privacy"], NoNoise),
+        f"evaluation_epsilon = {value} is a part of a private method's budget: use exact or 0",
+    )
+    require(
+        not is_tuned(method, chosen["tuning"]),
+        f"evaluation_epsilon = {value}: {method.name} chooses from all tasks' data, so a task "
+        "moves the errors of all: use fl_local, or method.eta=public tuning=fixed",
+    )
+    require(
+        getattr(dataset, "train_fraction", None) != 1,
+        f"evaluation_epsilon = {value}: with train_fraction = 1 there is no test part",
+    )
+    return float(value)
 
 
 def _merge_grids(cfg, settings, recorded):
@@ -256,6 +351,11 @@ def _merge_grids(cfg, settings, recorded):
     changed = set()
     every = zip(*(_members(c["method"]) for c in (settings, recorded, raw)), strict=True)
     for chosen, noted, given in every:
+        words = chosen.get("grid")
+        require(
+            words is None or isinstance(words, dict),
+            f"method.grid = {words}: give the values of a setting, such as method.grid.lam=[0.1,1]",
+        )
         own = grids.get(chosen.get("name")) or {}
         typed = {k for k, v in (given.get("grid") or {}).items() if not str(v).startswith("${")}
         for key in own.keys() - typed:

@@ -6,10 +6,13 @@ results as they come and raises `WorkerDied` when a process was lost. Results do
 
 import contextlib
 import re
+import signal
 import warnings
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 
 from joblib import Parallel, cpu_count, delayed
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from mpmtl.errors import InputError, require
@@ -17,6 +20,18 @@ from mpmtl.errors import InputError, require
 
 class WorkerDied(Exception):
     """A worker process ended without a result: killed, or out of memory."""
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c():
+    """What is started here inherits that SIGINT is blocked: Ctrl-C goes to a whole group."""
+    for tracker in (resource_tracker, loky_tracker):  # the start of one would end the block
+        tracker.ensure_running()
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,8 @@ class Local:
     def map(self, function, items, n_jobs):
         """Results of the function for every item, as they come."""
         parallel = Parallel(self.n_workers(n_jobs, len(items)), return_as="generator_unordered")
-        results = parallel(delayed(function)(item) for item in items)
+        with _deaf_to_ctrl_c():  # it ends this process, which ends the workers
+            results = parallel(delayed(function)(item) for item in items)
         try:
             for result in results:  # noqa: UP028 (`yield from` would close the results itself)
                 yield result

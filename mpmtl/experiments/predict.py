@@ -1,6 +1,5 @@
 """Saved models: one file for each task, and `mpmtl-predict`, which applies them to a table."""
 
-import argparse
 import csv
 import io
 import json
@@ -23,7 +22,7 @@ from mpmtl.data.reading import (
     some,
 )
 from mpmtl.errors import require
-from mpmtl.experiments.commands import add_format, format_of, run_command
+from mpmtl.experiments.commands import add_format, command_parser, format_of
 
 
 def task_models(method, data, W):
@@ -209,10 +208,10 @@ def _run(options):
 
 
 def main():
-    """Entry point of `mpmtl-predict`; exit code 2 for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="mpmtl-predict",
-        description="Apply the models that mpmtl-run ... save_models=true wrote to a table.",
+    """Entry point of `mpmtl-predict`."""
+    parser = command_parser(
+        "mpmtl-predict",
+        "Apply the models that mpmtl-run ... save_models=true wrote to a table.",
     )
     parser.add_argument("models", help="folder models/replicate-... of a run, or one task's file")
     parser.add_argument("table", help="CSV or Parquet file with the columns of the training table")
@@ -220,4 +219,4 @@ def main():
     parser.add_argument("--out", help="CSV file to write; default: standard output")
     parser.add_argument("--column", default="prediction", help="name of the column that is added")
     add_format(parser, "as the training table")
-    run_command(_run, parser)
+    _run(parser.parse_args())

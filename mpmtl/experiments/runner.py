@@ -1,6 +1,8 @@
 """A run: replicates of draw, tune, refit, score; in parallel, resumable, one row each."""
 
+import hashlib
 import json
+import secrets
 import sys
 import time
 from dataclasses import replace
@@ -8,9 +10,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
+from mpmtl.data.real import RealData
+from mpmtl.datafits import datafit_for
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.layout import WIDTH, Progress
+from mpmtl.experiments.ledger import charge
 from mpmtl.experiments.parallel import WorkerDied
 from mpmtl.experiments.predict import task_models
 from mpmtl.experiments.store import RunFolder, cached_arrays, code_version
@@ -18,14 +23,25 @@ from mpmtl.experiments.terminal import (
     FITTED,
     card,
     forecast_line,
+    job_line,
     note_line,
     plan_line,
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import cross_validate, edges, is_tuned, prepare
-from mpmtl.methods import FitLog
-from mpmtl.metrics import evaluate
+from mpmtl.experiments.tuning import (
+    chosen_outside,
+    cross_validate,
+    edges,
+    is_tuned,
+    prepare,
+)
+from mpmtl.methods import Budget, FitLog, Scales
+from mpmtl.metrics import WORST, clipped_errors, dominating, evaluate
+from mpmtl.privacy.mechanisms import Laplace
+from mpmtl.privacy.releases import vector_sum
+from mpmtl.privacy.spending import Spent
+from mpmtl.privacy.statements import NOISE_CAVEATS
 from mpmtl.streams import stream
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -66,21 +82,19 @@ def run_replicate(run, replicate, keep=None):
     fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
-    if run.schema_epsilon:
-        statement = statement.beside(run.schema_epsilon, "the schema (exponential mechanism)")
+    statement = _of_run(run, statement)
     if statement.claimed or statement.proved:
-        statement = replace(statement, caveats=_caveats(run, statement))
-    arrays, models = log.arrays, []
+        statement = statement.for_tasks(train.n_tasks)
+    arrays, models = log.arrays if run.evaluation == "exact" else {}, []
     if run.save_models:
         models = task_models(run.method.name, train, W[0])
         if log.released:
-            arrays = arrays | {"released": np.stack(log.released)}
-    metrics = {FITTED: train.n_tasks}  # all there is to say without a test part
-    if test.n_samples.any():
-        means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
-        metrics = evaluate(test, W[0], means)
-        main = next(iter(metrics))
-        metrics[f"{main}_stl"] = evaluate(test, problem.start, means)[main]
+            shapes = {part.shape for part in log.released}
+            kept = {f"released_{t}": part for t, part in enumerate(log.released, start=1)}
+            arrays = arrays | (kept if len(shapes) > 1 else {"released": np.stack(log.released)})
+    metrics, dominant = _test_metrics(run, train, test, W[0], problem.start, noise)
+    if run.evaluation != "exact":
+        scores[:] = np.nan  # exact errors as well
     return {
         "replicate": replicate,
         "replicates": [
@@ -109,7 +123,9 @@ def run_replicate(run, replicate, keep=None):
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "privacy": statement.as_dict(),
+        "privacy": statement.as_dict()
+        | {"outside_budget": chosen_outside(run.method, run.tuning), "n_tasks": train.n_tasks},
+        "dominating": dominant,
         "settings": chosen.as_row(),
         "edges": edges(run.method.limits(), chosen, candidates),
         "arrays": arrays,
@@ -117,11 +133,92 @@ def run_replicate(run, replicate, keep=None):
     }
 
 
-def _caveats(run, statement):
-    """Caveats of a run: of the fit, its tuning, what the data set read, and the test errors."""
+def _test_metrics(run, train, test, W, start, noise):
+    """Test errors as the run may show them, exact, one with noise, or none; and with exact ones the
+    task that makes most of the mean, if one does."""
+    if run.evaluation == 0 or not test.n_samples.any():
+        return {FITTED: train.n_tasks}, None
+    means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+    if run.evaluation != "exact":
+        return {"noisy_error": noisy_error(run, clipped_errors(test, W, means), noise)}, None
+    metrics = evaluate(test, W, means)
+    main = next(iter(metrics))
+    metrics[f"{main}_stl"] = evaluate(test, start, means)[main]
+    return metrics, dominating(test, W, means)
+
+
+def noisy_error(run, errors, noise):
+    """Mean of the tasks' clipped errors, released with Laplace noise.
+
+    Given the releases of the fit, a task's error depends on its own rows alone, so a replaced task
+    moves the sum by at most `WORST`: pure, of budget `run.evaluation`.
+    """
+    half = WORST / 2
+    budget = Budget(Laplace(noise=run.mechanism.noise), run.evaluation, 0.0)
+    gate = budget.open(vector_sum(1), 1, noise("evaluation")).with_budgets([run.evaluation])
+    return float(half + gate(1, (errors - half)[:, None], half)[0] / len(errors))
+
+
+def _of_run(run, statement):
+    """The statement of a fit within a run: with what was bought besides, and all caveats."""
+    for words, epsilon in run.beside.items():
+        exact = run.mechanism.secure and words.startswith("the test error")
+        statement = statement.beside(epsilon, words, () if exact else NOISE_CAVEATS)
+    if not (statement.claimed or statement.proved):
+        return statement
     tuned = ("tuning-not-charged",) if is_tuned(run.method, run.tuning) else ()
-    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()))
-    return tuple(dict.fromkeys((*caveats, "evaluation-not-charged")))
+    shown = ("evaluation-not-charged",) if run.evaluation == "exact" else ()
+    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()), *shown)
+    return replace(statement, caveats=tuple(dict.fromkeys(caveats)))
+
+
+def planned_spending(run, train):
+    """What one fit on these tasks spends at most, whatever is chosen, and the caveats of that.
+
+    Nothing is fitted. Where the settings differ in what they cost, or theory's Q would need the
+    data, it is the stated pair.
+    """
+    budget, method = run.budget(train.n_tasks), run.method
+    datafit = datafit_for(train, method.loss_average, method.public_constants)
+    gradient, blocks = np.ones(datafit.shape), {}
+    for lipschitz in (1.0, 100.0):
+        for candidate in method.candidates(Scales(lipschitz, gradient, 1.0)):
+            block = _of_run(run, method.statement(candidate, budget, datafit)).as_dict()
+            blocks[json.dumps([block.get("cost"), block["proved"]])] = block
+    blocks = list(blocks.values())
+    return Spent.by(blocks), sorted({code for block in blocks for code in block["caveats"]})
+
+
+def _charge(run, folder, todo):
+    """Enter the fits to come in the ledger; refuse the run if they would spend too much."""
+    code, secure = code_version(), run.mechanism.secure
+    entries, known = [], {}
+    for replicate in todo:
+        owners = run.owners(replicate)
+        if owners not in known:
+            known[owners] = train = run.draw(replicate)[0]
+            spent, caveats = planned_spending(run, train)
+            delta = run.budget(train.n_tasks).delta
+        if spent.nothing:
+            continue
+        # The same seed on the same data with the same code is the same release, wherever it is
+        # made; secure noise is another one in every folder that is started anew, and where a
+        # replicate that is done is fitted again for its models.
+        again = secrets.token_hex(8) if replicate in folder.records else folder.attempt
+        name = [owners, run.settings, code, replicate, again if secure else ""]
+        entries.append(
+            {
+                "id": hashlib.sha256(json.dumps(name).encode()).hexdigest()[:16],
+                "data": owners,
+                "run": run.folder,
+                "replicate": replicate,
+                "stated": [run.epsilon, delta],
+                "spent": spent.as_dict(),
+                "caveats": caveats,
+            }
+        )
+    if entries:
+        charge(run.ledger, entries, min(entry["stated"][1] for entry in entries))
 
 
 def cached_separate_tasks(run, key, compute):
@@ -134,13 +231,14 @@ def _trace_rows(run, replicate, chosen, budget, datafit, log):
         return []
     budgets = run.method.round_budgets(chosen, budget, datafit)
     name = budget.mechanism.budget_name
-    return [
-        {"replicate": replicate, "round": t, name: eps, "noise_norm": noise, "signal_norm": signal}
-        for t, (eps, (noise, signal)) in enumerate(zip(budgets, log.rounds, strict=True), start=1)
-    ]
+    rows = [{"replicate": replicate, "round": t, name: b} for t, b in enumerate(budgets, start=1)]
+    if run.evaluation == "exact":
+        for row, (noise, signal) in zip(rows, log.rounds, strict=True):
+            row |= {"noise_norm": noise, "signal_norm": signal}
+    return rows
 
 
-def execute(run, out=None, explained=(), wait=False):
+def execute(run, out=None, explained=(), wait=False, brief=False):
     """Carry out a run, or what is left of it, and print its plan and its card.
 
     Parameters
@@ -149,18 +247,22 @@ def execute(run, out=None, explained=(), wait=False):
     out : file, optional
         Default: standard output.
     explained : collection of str
-        Codes of caveats that need not be explained again.
+        Codes of caveats that need not be explained again, and notes on data that were printed.
     wait : bool
         Wait for another process that works in the same folder instead of giving up.
+    brief : bool
+        Print one line for all; the card is in the folder in any case, as card.txt.
 
     Returns
     -------
     dict
-        Row of a sweep's table (`terminal.summary_row`), with the codes of its caveats.
+        Row of a sweep's table (`terminal.summary_row`), with the codes of its caveats and what
+        was spent.
     """
     out = out or sys.stdout
     path = Path(run.results_dir) / run.folder
-    notes = getattr(run.dataset, "notes", ())
+    kind = "notes" if run.evaluation == "exact" else "public_notes"
+    notes = getattr(run.dataset, kind, ())
     names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
     names |= {"mechanism": run.mechanism.name, "grid": run.grid}
     with RunFolder(path, run.settings, run.overwrite, wait) as folder:
@@ -174,17 +276,35 @@ def execute(run, out=None, explained=(), wait=False):
                 f"{folder.dropped} damaged journal line(s) dropped; their replicates run again",
                 file=out,
             )
-        print(plan_line(run, len(todo)), file=out, flush=True)
+        if not brief:
+            print(plan_line(run, len(todo)), file=out, flush=True)
         for note in notes:
-            print(note_line(note), file=out, flush=True)
+            if note not in explained:
+                print(note_line(note), file=out, flush=True)
         if todo:
+            if run.ledger.path:
+                _charge(run, folder, todo)
             folder.write_manifest("running", **names, data_notes=notes)
-            _run_all(run, folder, todo, out)
+            _run_all(run, folder, todo, None if brief else out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
         folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
-        print(card(run, records, path, explained), file=out, flush=True)
-    return summary_row(run, records)
+        folder.write_card(card(run, records, path, to=WIDTH))
+        text = job_line(run, records, not todo) if brief else card(run, records, path, explained)
+        print(text, file=out, flush=True)
+    return summary_row(run, records) | {"spent": _spending(run, records)}
+
+
+def _spending(run, records):
+    """What a run has spent on the owners of a table, as JSON can hold it; synthetic data are drawn
+    anew in each replicate."""
+    shares = [Spent.by([record["privacy"]]) for record in records]
+    shares = [share for share in shares if not share.nothing]
+    if not shares or not isinstance(run.dataset, RealData):
+        return None
+    delta = records[0]["replicates"][0]["delta"]
+    total = {"fits": len(shares), "delta": delta, "spent": sum(shares, Spent()).as_dict()}
+    return {"data": run.owners(0), **total}
 
 
 def _on_worker(run, code, replicate):
@@ -198,10 +318,13 @@ def _on_worker(run, code, replicate):
 
 
 def _run_all(run, folder, todo, out):
-    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends."""
+    """Run the replicates `todo` in processes; each one is in the journal as soon as it ends.
+
+    The forecast goes to `out`, if there is one.
+    """
     n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
     values, done = [], set()
-    with tqdm(total=len(todo), desc=run.label, unit="replicate", disable=None) as bar:
+    with Progress(run.label, "replicate", len(todo)) as progress:
         for attempt in range(WORKER_RETRIES + 1):
             left = [r for r in todo if r not in done]
             replicate = partial(_on_worker, run, code_version())
@@ -211,11 +334,10 @@ def _run_all(run, folder, todo, out):
                     done.add(record["replicate"])
                     main = record["replicates"][0]
                     values.append(main["value"])
-                    if len(values) == 1:
+                    if len(values) == 1 and out:
                         seconds = record["timing"][0]["seconds"] * len(todo) / n_workers
-                        bar.write(forecast_line(seconds, n_workers), file=out)
-                    bar.set_postfix_str(f"{main['metric']} {np.mean(values):.4f}")
-                    bar.update()
+                        progress.say(forecast_line(seconds, n_workers), out)
+                    progress.advance(note=f"{main['metric']} {np.mean(values):.4f}")
                 return
             except MemoryError as error:
                 raise ResultsError(

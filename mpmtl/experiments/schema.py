@@ -1,13 +1,12 @@
 """`mpmtl-schema`: the draft of a file that declares the columns of a table."""
 
-import argparse
 import sys
 from pathlib import Path
 
 from mpmtl.data.reading import Format, column_name, read_table, require_column
 from mpmtl.data.schema import draft
 from mpmtl.errors import require
-from mpmtl.experiments.commands import add_format, format_of, run_command
+from mpmtl.experiments.commands import add_format, command_parser, format_of
 
 
 def _run(options):
@@ -29,14 +28,14 @@ def _run(options):
 
 
 def main():
-    """Entry point of `mpmtl-schema`; exit code 2 for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="mpmtl-schema",
-        description="Draft the file that declares the columns of a table (dataset.schema).",
+    """Entry point of `mpmtl-schema`."""
+    parser = command_parser(
+        "mpmtl-schema",
+        "Draft the file that declares the columns of a table (dataset.schema).",
     )
     parser.add_argument("table", help="CSV or Parquet file")
     parser.add_argument("--task", default="", help="column that names the task")
     parser.add_argument("--target", default="", help="column to predict")
     parser.add_argument("--out", help="YAML file to write; default: standard output")
     add_format(parser, "as in a plain CSV")
-    run_command(_run, parser)
+    _run(parser.parse_args())

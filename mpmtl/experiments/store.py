@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import zlib
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -23,6 +24,7 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from mpmtl import __version__
 from mpmtl.errors import ResultsError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,11 +63,7 @@ def code_digest(root):
 @cache
 def code_version():
     """Version of the package with a digest of its source, so that an edit counts as a change."""
-    try:
-        number = version("mpmtl")
-    except PackageNotFoundError:
-        number = "0"
-    return f"{number}+{code_digest(ROOT)}"
+    return f"{__version__}+{code_digest(ROOT)}"
 
 
 def _git_state():
@@ -323,11 +321,15 @@ class RunFolder:
         return self.path / "manifest.json"
 
     def _open(self):
-        self.started = _now()
+        self.started, self.attempt = _now(), secrets.token_hex(8)
         if self.overwrite:
             for path in (self.journal, self.manifest_path):
                 path.unlink(missing_ok=True)
         self.records = self._read_journal()
+        with suppress(OSError, ValueError, KeyError, TypeError):  # one that was stopped goes on
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            if manifest["settings"] == self.settings:
+                self.attempt = str(manifest["attempt"])
         if self.records:  # without a finished replicate there is nothing to protect
             self._check_manifest()
 
@@ -408,6 +410,7 @@ class RunFolder:
         content = {
             "status": status,
             "started": self.started,
+            "attempt": self.attempt,
             "updated": _now(),
             "replicates_done": len(self.records),
             "settings": self.settings,
@@ -418,6 +421,11 @@ class RunFolder:
         }
         with self.explained():
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
+
+    def write_card(self, text):
+        """Write the closing card as card.txt."""
+        with self.explained():
+            write_atomic(self.path / "card.txt", f"{text}\n")
 
     def write_table(self, name, rows, first=()):
         """Write rows (dicts) as <name>.csv: the columns `first`, then what else the rows have."""

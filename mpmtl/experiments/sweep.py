@@ -11,7 +11,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.config import register_schema
-from mpmtl.experiments.terminal import sweep_table
+from mpmtl.experiments.terminal import caveats_of, sweep_table
+from mpmtl.privacy.spending import Spent, in_words
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -116,7 +117,7 @@ def _identity(job):
     return job.results_dir, job.folder, settings, getattr(job, "n_replicates", None)
 
 
-def attempt(name, make, execute, done, **options):
+def attempt(name, make, execute, done, brief=True, **options):
     """Carry out one job of a sweep, unless the same was done before.
 
     Parameters
@@ -130,6 +131,8 @@ def attempt(name, make, execute, done, **options):
         sweep's table, with the codes of its caveats.
     done : dict
         Rows of the jobs before, by what makes a job the same; it gets the new one.
+    brief : bool
+        Whether a job that is not `verbose` is one line, as in a sweep.
 
     Returns
     -------
@@ -142,19 +145,49 @@ def attempt(name, make, execute, done, **options):
         if same in done:  # epsilon does not matter to a method that is not private
             print(f"{job.label}: the same run as above")
         else:
-            explained = {code for row in done.values() for code in row["caveats"]}
-            done[same] = execute(job, explained=explained, **options)
-        return {"name": name, "row": done[same], "folder": job.folder}
+            brief = brief and not job.verbose
+            known = {c for row in done.values() for c in (*row["notes"], *row["caveats"])}
+            done[same] = execute(job, explained=known, brief=brief, **options)
+        return {"name": name, "row": done[same], "folder": job.folder, "verbose": job.verbose}
     except (InputError, ResultsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return {"name": name, "error": str(error)}
 
 
-def report(outcomes):
-    """Print the table of a sweep and the jobs that failed; returns how many these are."""
+def together(rows):
+    """Lines that say what all jobs of a sweep have spent on the owners of a table.
+
+    Parameters
+    ----------
+    rows : list of dict
+        With the name of the data set and, under "spent", what `runner.execute` gives.
+    """
+    shares = {}
+    for row in rows:
+        if row["spent"]:
+            shares.setdefault((row["dataset"], row["spent"]["data"]), []).append(row["spent"])
+    lines = []
+    for (name, _), parts in shares.items():
+        spent = sum((Spent.from_dict(part["spent"]) for part in parts), Spent())
+        fits, delta = (f(part[key] for part in parts) for f, key in ((sum, "fits"), (min, "delta")))
+        if fits > 1:
+            lines.append(f"{name}, the same owners: {in_words(spent, fits, delta)}")
+    return lines
+
+
+def report(outcomes, table=True):
+    """Print the table of a sweep, its caveats and the jobs that failed; returns how many these are.
+
+    Without `table` only these; caveats that stand in cards above are not repeated.
+    """
     rows = {outcome["folder"]: outcome["row"] for outcome in outcomes if "row" in outcome}
-    if rows:
+    brief = [o["row"] for o in outcomes if "row" in o and not o["verbose"]]
+    if rows and table:
         print(f"\n{sweep_table(list(rows.values()))}", flush=True)
+        for line in together([row for row in rows.values() if "spent" in row]):
+            print(line, flush=True)
+        if text := caveats_of(brief):
+            print(text, flush=True)
     failed = [outcome for outcome in outcomes if "error" in outcome]
     if failed:
         print(f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr)

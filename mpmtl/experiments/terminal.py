@@ -1,16 +1,15 @@
-"""What a user sees of a run on the terminal: the plan, the forecast and the closing card."""
+"""What a user sees of a run: the plan, the forecast, the closing card, a line of a sweep."""
 
 import math
-import textwrap
 from collections import Counter
 
 import numpy as np
 
+from mpmtl.experiments.layout import card_text, duration, filled, one_line, table_text
 from mpmtl.experiments.tuning import is_tuned
 from mpmtl.metrics import METRICS
-from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, mark
+from mpmtl.privacy.statements import CAVEATS, MARK_WORDS, caveat_text, mark
 
-WIDTH = 96
 FITTED = "tasks_fitted"  # instead of a test metric, where all rows train
 STL_WORDS = (
     "ridge on each task alone, same replicates",
@@ -20,16 +19,11 @@ OTHER_WORDS = {
     "nmse_pooled": "nmse_pooled",
     "nmse_median": "median over tasks (nmse_median)",
 }
+NOISY_WORDS = (
+    "mean over tasks of the error relative to the own mean's (two classes: 1 - AUC), clipped to 2, "
+    "with noise"
+)
 NOT_IN_CARD = ("alpha", "Q")  # follow from the form unless they are tuned, see cv.csv
-
-
-def duration(seconds):
-    """Seconds as a person would say them."""
-    if seconds < 90:
-        return f"{math.ceil(seconds)} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _count(n, noun):
@@ -43,7 +37,13 @@ def _budget_words(run):
         return "no privacy"
     marked = mark(("tuning-not-charged",)) if is_tuned(run.method, run.tuning) else ""
     status = run.method.status(run.mechanism) + marked
-    return f"{run.mechanism.name}, eps = {run.epsilon:g} {status} per task"
+    return f"{run.mechanism.name}, eps = {run.epsilon:g} {status}"
+
+
+def _title(run):
+    """Data x method and what its budget is."""
+    budget = _budget_words(run)
+    return f"{run.label}, {budget}{' per task' * ('eps =' in budget)}"
 
 
 def plan_line(run, n_todo):
@@ -52,17 +52,17 @@ def plan_line(run, n_todo):
     tuning = f"{run.tuning.folds} folds x {n_candidates} candidates"
     if n_candidates == 1:
         tuning = "1 candidate, no cross-validation"
-    head = f"{run.label}, {_budget_words(run)}:"
+    head = f"{_title(run)}:"
     if n_todo == 0:
-        return f"{head} all {_count(run.n_replicates, 'replicate')} already done"
+        return one_line(f"{head} all {_count(run.n_replicates, 'replicate')} already done")
     done = run.n_replicates - n_todo
     resumed = f" ({done} of {run.n_replicates} already done)" if done else ""
-    return f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}"
+    return one_line(f"{head} {_count(n_todo, 'replicate')} x {tuning}{resumed}")
 
 
 def note_line(text):
     """A remark on the data, below the plan."""
-    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return filled(text, "  ", "    ")
 
 
 def forecast_line(seconds, n_jobs):
@@ -125,8 +125,15 @@ def _score_lines(run, records):
     """Lines of a card on the test metric against STL, or on what was fitted without one."""
     metric = records[0]["replicates"][0]["metric"]
     if metric == FITTED:
-        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks on all rows, no test part")]
+        why = (
+            " on all rows, no test part"
+            if run.evaluation == "exact"
+            else ", no test error is shown"
+        )
+        return [("fitted", f"{_values(records, metric)[0]:.0f} tasks{why}")]
     values, stl = _values(records, metric), _values(records, f"{metric}_stl")
+    if not len(stl):
+        return [("error", f"{_plus_minus(values)}  {NOISY_WORDS}, {run.evaluation:g} of epsilon")]
     own_mean = metric == "nmse_own_mean"
     what = "all test rows, 1 is each task's own mean; " * own_mean
     over = f"{what}mean +- sd over {_count(len(records), 'replicate')}"
@@ -158,13 +165,15 @@ def _score_lines(run, records):
     return lines
 
 
-def card(run, records, path, explained=()):
+def card(run, records, path, explained=(), to=None):
     """Closing card: result against STL, settings, both guarantees, caveats, files.
 
-    Caveats whose codes are in `explained` were printed in full before and are only named.
+    Caveats whose codes are in `explained` were printed in full before and are only named. The card
+    is `to` columns wide, or as the terminal.
     """
     statement = worst_statement(records)
     lines = _score_lines(run, records)
+    lines += _dominated(records, lines[0][0])
     if settings := _settings(records):
         lines.append(("settings", settings))
     at_edge = Counter(key for record in records for key in record["edges"])
@@ -184,30 +193,60 @@ def card(run, records, path, explained=()):
     if statement["instance"]:
         lines.append(("proved also", _guarantee(statement["instance"])))
     lines += [("note", note) for note in statement["notes"]]
-    lines += [*caveat_lines(statement["caveats"], explained), ("files", str(path))]
-    return card_text(f"{run.label}, {_budget_words(run)}", lines)
+    lines += [*caveat_lines(statement, explained), ("files", str(path))]
+    return card_text(_title(run), lines, to)
 
 
-def caveat_lines(codes, explained):
-    """Lines of a card for caveats: in full, or only named where they were printed before."""
+def _dominated(records, metric):
+    """Lines of a card on a task that makes the error (`metrics.dominating`)."""
+    found = [record["dominating"] for record in records if record["dominating"]]
+    if not found:
+        return []
+    name, count = Counter(one["task"] for one in found).most_common(1)[0]
+    own = [one for one in found if one["task"] == name]
+    rows = sorted({one["rows"] for one in own})
+    rows = f"{rows[0]}" if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
+    without = np.median([one["without"] for one in own])
+    others = "" if len(found) == count else f"; another one in {len(found) - count}"
+    text = (
+        f"task {name} ({rows} test rows) makes most of the {metric} in {count} of {len(records)} "
+        f"replicates{others}: without it {metric} is {without:.4f} there"
+    )
+    return [("one task", f"{text}{' (median)' * (count > 1)}")]
+
+
+def caveat_lines(statement, explained=()):
+    """Lines of a card for the caveats of a statement, a dict; those `explained` before are named.
+
+    Each text says no more than what applies (`statements.caveat_text`).
+    """
+    codes = list(statement["caveats"])
     known = [code for code in codes if code in explained]
     lines = [
-        ("caveat", f"{mark((code,))} {code}: {CAVEATS[code]}".strip())
+        ("caveat", f"{mark((code,))} {code}: {caveat_text(code, statement)}".strip())
         for code in codes
         if code not in explained
     ]
     return lines + ([("caveats", f"{', '.join(known)} (explained above)")] if known else [])
 
 
-def card_text(title, lines):
-    """A card: its title, underlined, and its lines, pairs of a name and a text."""
-    return "\n".join([title, "-" * min(len(title), WIDTH), *map(card_line, lines)])
+def job_line(run, records, done_before):
+    """A job of a sweep in one line; its card is in its folder."""
+    metric = records[0]["replicates"][0]["metric"]
+    own = "/".join(run.tag.split("/")[1:])  # below the name of the experiment
+    head = f"{run.label}, {_budget_words(run)}{f', {own}' if own else ''}"
+    if metric == FITTED:
+        words = f"{_values(records, metric)[0]:.0f} tasks fitted"
+    else:
+        stl = _values(records, f"{metric}_stl").mean()
+        words = f"{metric} {_values(records, metric).mean():.4f}, stl {stl:.4f}"
+    return one_line(f"{head}: {words}{' (done before)' * done_before}")
 
 
 def summary_row(run, records):
     """One line of the table that ends a sweep, and the caveats that go with it."""
     metric = records[0]["replicates"][0]["metric"]
-    statement = worst_statement(records)
+    statement, stl = worst_statement(records), _values(records, f"{metric}_stl")
     return {
         "tag": run.tag,
         "dataset": run.dataset.name,
@@ -216,10 +255,11 @@ def summary_row(run, records):
         "eps": f"{run.epsilon:g}",
         "metric": metric,
         "value": _plus_minus(_values(records, metric)),
-        "stl": "-" if metric == FITTED else f"{_values(records, f'{metric}_stl').mean():.4f}",
+        "stl": f"{stl.mean():.4f}" if len(stl) else "-",
         "n": str(len(records)),
         **{name: marked(statement, name) for name in ("claimed", "proved")},
-        "caveats": statement["caveats"],
+        "caveats": {code: caveat_text(code, statement) for code in statement["caveats"]},
+        "notes": list(getattr(run.dataset, "notes", ())),
     }
 
 
@@ -240,25 +280,20 @@ def marked(statement, name):
 
 def sweep_table(rows):
     """The table that ends a sweep: a line for each job, and what a mark means."""
-    columns = [key for key in rows[0] if key != "caveats"]
+    left_out = {"caveats", "notes", "spent"}
     if len({row.get("tag") for row in rows}) == 1:
-        columns = [key for key in columns if key != "tag"]
-    cells = [columns] + [[row[key] for key in columns] for row in rows]
-    widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
-    lines = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)) for line in cells]
-    legend = [MARK_WORDS] if any(mark(row["caveats"]) for row in rows) else []
-    lines = [lines[0], "-" * len(lines[0]), *lines[1:], *legend]
-    return "\n".join(line.rstrip() for line in lines)
+        left_out.add("tag")
+    text = table_text([{k: v for k, v in row.items() if k not in left_out} for row in rows])
+    return "\n".join([text, *([MARK_WORDS] if any(mark(row["caveats"]) for row in rows) else [])])
 
 
-def card_line(item):
-    """A name and its text as wrapped lines of a card."""
-    name, text = item
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=f"{name:<11} ",
-        subsequent_indent=" " * 12,
-        break_long_words=False,
-        break_on_hyphens=False,
+def caveats_of(rows):
+    """Each caveat of some rows of a sweep once: as it applies, or in general where that differs."""
+    texts = {}
+    for row in rows:
+        for code, text in row["caveats"].items():
+            texts[code] = text if texts.get(code, text) == text else CAVEATS[code]
+    return "\n".join(
+        filled(f"{mark((code,))} {code}: {text}".strip(), rest="    ")
+        for code, text in texts.items()
     )

@@ -81,6 +81,27 @@ def is_tuned(method, tuning):
     return chosen or "tuning-not-charged" in method.caveats
 
 
+def chosen_outside(method, tuning):
+    """What a run chooses from all tasks' data, outside the budget, in words; () if nothing."""
+    rows = [c.as_row() for c in method.candidates(Scales(1.0, np.ones((1, 1)), 1.0))]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    varied = [SETTING_WORDS.get(k, k) for k in keys if len({row.get(k) for row in rows}) > 1]
+    words = [word.replace("lam", "lambda") for word in varied]
+    if method.uses_start and len(tuning.ridge) > 1:
+        words.append("the ridge penalty of the separate models")
+    return tuple(dict.fromkeys((*words, *method.outside_budget)))
+
+
+#: Names of settings that are others in text.
+SETTING_WORDS = {
+    "n_rounds": "T",
+    "alpha": "the allocation",
+    "Q": "the allocation",
+    "accelerated": "the form of the rounds",
+    "strongly_convex": "the form of the rounds",
+}
+
+
 @dataclass(frozen=True)
 class Problem:
     """Training data of a replicate, ready for tuning.

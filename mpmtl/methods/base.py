@@ -150,6 +150,13 @@ class Method(ABC):
         return self.public_constants
 
     @property
+    def outside_budget(self):
+        """What a fit of one candidate takes from all tasks' data besides releases, in words."""
+        if self.public or self.separate:
+            return ()
+        return ("steps and units",) if hasattr(self, "eta") else ("the choice inside the fit",)
+
+    @property
     def caveats(self):
         """What goes with a guarantee of a fit of one candidate."""
         return NOISE_CAVEATS if self.public else ("tuning-not-charged", *NOISE_CAVEATS)

@@ -275,9 +275,8 @@ class FeatureLearning(Method):
         is one, of tasks on their own with a free intercept."""
         if len(plan.ratio) == 0:
             return BELIEF
-        (apart,) = rng.spawn(1)  # the noise of what follows is that of the other tunings
         q = preferences(PriorPath(rows, separate[-1], gamma_grid(rows, GRID)))
-        gate = budget.open(vector_sum(1), 1, apart, log=log).with_budgets(plan.ratio)
+        gate = budget.open(vector_sum(1), 1, rng, log=log).with_budgets(plan.ratio)
         to_mean = REACH / len(q)
         released = BELIEF.center + to_mean * gate(1, q, 1.0)[0]
         return BELIEF.updated(released, (to_mean * gate.scale(1, 1.0)) ** 2)

@@ -312,7 +312,8 @@ class Proximal(Method):
             return block
         basis = "Algorithm 5 with the corrected density; a sample, neighbours replace one sample"
         instance = Guarantee(float(self.instance_epsilon), 0.0, basis)
-        return replace(block, instance=instance, caveats=block.caveats or self.caveats)
+        caveats = tuple(dict.fromkeys((*block.caveats, *self.caveats)))  # its noise is seeded
+        return replace(block, instance=instance, caveats=caveats)
 
 
 def by_round(candidates, of_rounds):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.layout import duration
 from mpmtl.experiments.reader import accuracy, audits, read_table, runs
-from mpmtl.experiments.terminal import duration, pair_words
+from mpmtl.experiments.terminal import pair_words
 from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
 

@@ -13,12 +13,14 @@ from mpmtl.errors import InputError, ResultsError
 from mpmtl.experiments.audit import build_audit, execute_audit
 from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished, seconds_left, wanted
+from mpmtl.experiments.layout import columns, duration, one_line
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
 from mpmtl.experiments.sweep import attempt, conf_dir, jobs, report
-from mpmtl.experiments.terminal import duration
+from mpmtl.experiments.terminal import caveats_of
 from mpmtl.paper.catalogue import FIGURES, make
 from mpmtl.paper.figures.privacy_audit import picture
+from mpmtl.privacy.statements import MARK_WORDS
 
 
 def results_dir(scale):
@@ -73,7 +75,7 @@ def _plan(scale, figures, out):
     """`plan` with the runs of each figure, which take seconds to compose."""
 
     def line(*cells):
-        print("{:<15}{:<32}{:>5}{:>12}{:>11}".format(*cells), file=out, flush=True)
+        _row("{:<15}{:<32}", "{:>5}{:>12}{:>11}", *cells, out=out)
 
     cache, rows = {}, []
     line("figure", "experiment", "jobs", "replicates", "forecast")
@@ -86,7 +88,8 @@ def _plan(scale, figures, out):
             else:
                 seconds = seconds_left(runs, cache)
         except InputError as error:
-            print(f"{figure.name:<15}{figure.experiment:<32} left out: {error}", file=out)
+            text = f"{figure.name:<15}{figure.experiment:<32} left out: {error}"
+            print(one_line(text), file=out)
             continue
         rows.append((figure, seconds, runs))
         total = sum(wanted(run) for run in runs)
@@ -100,11 +103,20 @@ def _plan(scale, figures, out):
     return rows
 
 
+def _row(names, numbers, *cells, out=None):
+    """A row of a plan: its names and its numbers, which go below them on a narrow terminal."""
+    n = names.count("{")
+    left, right = names.format(*cells[:n]), numbers.format(*cells[n:])
+    narrow = 0 < columns() < len(left) + len(right)
+    text = f"{left.rstrip()}\n{right:>{columns()}}" if narrow else left + right
+    print(text, file=out, flush=True)
+
+
 def _time(seconds):
     return "-" if seconds is None else duration(seconds)
 
 
-def reproduce(scale, figures=FIGURES):
+def reproduce(scale, figures=FIGURES, verbose=False):
     """Run what the plan says and draw every figure; returns the number of failures.
 
     Forecast and measured time of each figure go to ``<results>/times.csv``, measured only where
@@ -114,13 +126,15 @@ def reproduce(scale, figures=FIGURES):
     ----------
     scale : str
     figures : sequence of Figure
+    verbose : bool
+        Print the card of each job instead of one line; it is in its folder in any case.
     """
-    results, rows = Path(results_dir(scale)), []
+    results, rows, done = Path(results_dir(scale)), [], {}
     for figure, expected, runs in _plan(scale, figures, sys.stdout):
         fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
-        print(f"\n{figure.name}: {command(figure, scale)}\n", flush=True)
-        ok = _make(figure, runs, results)
+        print("\n" + one_line(f"{figure.name}: {command(figure, scale)}"), flush=True)
+        ok = _make(figure, runs, results, done, verbose)
         row = {
             "figure": figure.name,
             "experiment": figure.experiment,
@@ -131,22 +145,25 @@ def reproduce(scale, figures=FIGURES):
         rows.append(row)
         if row["result"] == "done":
             _add_time(results / "times.csv", row)
-    print(f"\n{'figure':<15}{'experiment':<32}{'forecast':>11}{'measured':>11}")
+    if not verbose and done:
+        print(f"\n{MARK_WORDS}\n{caveats_of(done.values())}")
+    print()
+    form = "{:<15}{:<32}", "{:>11}{:>11}  {:<7}"
+    _row(*form, "figure", "experiment", "forecast", "measured", "result")
     for row in rows:
-        words = {key: _time(row[key]) for key in ("forecast", "measured")}
-        print(
-            f"{row['figure']:<15}{row['experiment']:<32}{words['forecast']:>11}"
-            f"{words['measured']:>11}  {row['result']}"
-        )
+        words = [_time(row[key]) for key in ("forecast", "measured")]
+        _row(*form, row["figure"], row["experiment"], *words, row["result"])
     return sum(row["result"] == "failed" for row in rows)
 
 
-def _make(figure, runs, results):
+def _make(figure, runs, results, done, verbose):
     """Carry out the runs of a figure and draw it if all are done; whether it was drawn."""
-    carry_out, done = _audit_with_picture if figure.audit else execute, {}
+    carry_out = _audit_with_picture if figure.audit else execute
     try:
-        outcomes = [attempt(run.label, lambda run=run: run, carry_out, done) for run in runs]
-        if failed := report(outcomes):
+        outcomes = [
+            attempt(run.label, lambda run=run: run, carry_out, done, not verbose) for run in runs
+        ]
+        if failed := report(outcomes, table=verbose):
             print(
                 f"{figure.name} is not drawn: {failed} of {len(runs)} jobs failed", file=sys.stderr
             )

@@ -31,7 +31,8 @@ def bounded(V, K, axes=1):
     r"""Contributions scaled to a norm of at most K: :math:`v / \max(1, \|v\|/K)`.
 
     A contribution that is not finite is zero. Each is treated by itself: what another one is
-    changes no bit of it.
+    changes no bit of it. What is scaled ends a rounding error below K, so that bounding it again
+    (an owner does, and the gate after it) changes no bit either.
 
     Parameters
     ----------
@@ -55,14 +56,17 @@ def bounded(V, K, axes=1):
         norms = np.sqrt(np.einsum("...d,...d->...", flat, flat))
     extreme = _extreme(norms)
     K = np.broadcast_to(np.expand_dims(K, tuple(range(np.ndim(K), norms.ndim))), norms.shape)
-    factor = 1 / np.maximum(1, np.where(extreme, 1.0, norms) / K)
+    below = 1 - (flat.shape[-1] + 8) * np.finfo(float).eps
+    ordinary = np.where(extreme, 1.0, norms)
+    factor = np.where(~extreme & (ordinary > K), below * K / ordinary, 1.0)
     if not extreme.any():
         return V if (norms <= K).all() else V * np.expand_dims(factor, tuple(range(-axes, 0)))
     largest, scaled, norm = _careful(V[extreme], axes)
     limit = np.expand_dims(K[extreme], tuple(range(-axes, 0)))
     out = np.where(np.expand_dims(extreme, tuple(range(-axes, 0))), 0.0, V)
     out *= np.expand_dims(factor, tuple(range(-axes, 0)))
-    out[extreme] = scaled * np.minimum(largest, limit / norm)
+    most = limit / norm
+    out[extreme] = scaled * np.where(largest <= most, largest, below * most)
     return out
 
 

@@ -6,7 +6,7 @@ sums and scaling are the gate's (`privacy.releases`).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
@@ -24,6 +24,7 @@ from mpmtl.privacy.budget import (
     round_weights,
     wishart_delta,
 )
+from mpmtl.privacy.exact import STEPS, rounded_laplace, rounded_normal
 from mpmtl.privacy.statements import Guarantee
 
 #: What crosses from a task to the others, in words.
@@ -46,6 +47,15 @@ def check_kind(mechanism, kind):
         f"mechanism {mechanism.name} does not fit a method that releases {KINDS[kind]}: use "
         f"{' or '.join(allowed)}",
     )
+    exact = "".join(f", or {m.name}" for m in MECHANISMS if m.exact and kind in m.kinds)
+    require(
+        mechanism.exact or not mechanism.secure,
+        f"mechanism {mechanism.name} cannot be sampled exactly, so it has no noise=secure: use "
+        f"noise=seeded{exact}",
+    )
+
+
+NOISE = ("seeded", "secure")
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,10 @@ class Mechanism:
     shift : float
         Multiple of the identity added after the noise, in units of the noise's spectral norm. A
         public constant: free post-processing, which makes M tend to I as the noise grows.
+    noise : {"seeded", "secure"}
+        Drawn in floating point from the generator that a fit is given, which can be repeated; or
+        exactly on an integer grid from the operating system's randomness, never from a seed, for
+        a deployment (`exact`).
 
     Attributes
     ----------
@@ -69,21 +83,31 @@ class Mechanism:
         What (epsilon, delta) is, unless a method says otherwise.
     budget_name : str
         Of a round's budget, for tables.
+    exact : bool
+        Whether its noise can be sampled exactly.
     """
 
     shift: float = 0.0
+    noise: str = field(default="seeded", kw_only=True)
     name: ClassVar[str]
     norm: ClassVar[str]
     status: ClassVar[str] = "claimed"
     budget_name: ClassVar[str] = "eps_t"
     kinds: ClassVar[tuple] = ("covariance", "diagonal")
     caveats: ClassVar[tuple] = ()  # of its own
+    exact: ClassVar[bool] = False
 
     def __post_init__(self):
+        require(self.noise in NOISE, f"noise = {self.noise}: use {' or '.join(NOISE)}")
         require(
             self.shift >= 0 and np.isfinite(self.shift),
             f"shift = {self.shift} must be finite and at least 0",
         )
+
+    @property
+    def secure(self):
+        """Whether noise is sampled exactly, from the operating system's randomness."""
+        return self.noise == "secure"
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
         """Budget of each round, shape (T,), if pure budgets `beside` are spent besides."""
@@ -146,7 +170,7 @@ class PureMechanism(Mechanism):
     @property
     def basis(self):
         """Why the guarantee holds, in words."""
-        return f"{self.noise}, {self.composition}"
+        return f"{self.proof}, {self.composition}"
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
         """Budget of each round, shape (T,): the largest pure eps_t within (epsilon, delta)."""
@@ -158,6 +182,29 @@ class PureMechanism(Mechanism):
 
     def cost(self, budgets):
         return Cost(pure=tuple(float(eps) for eps in budgets))
+
+
+def on_grid(sample, shape):
+    """Exact standard noise in units of 1/STEPS, as floats that hold it without rounding."""
+    return sample(math.prod(shape)).reshape(shape) / STEPS
+
+
+def source_of_noise(mechanism, rng):
+    """Mechanism and generator of a fit: noise=secure where it can be, unless a generator is given.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    rng : numpy.random.Generator or None
+    """
+    if rng is None:
+        mechanism = replace(mechanism, noise="secure") if mechanism.exact else mechanism
+        return mechanism, np.random.default_rng()
+    require(
+        not mechanism.secure,
+        "rng is given, and noise=secure never comes from a seed: leave one of them out",
+    )
+    return mechanism, rng
 
 
 def outside_cone(E):
@@ -290,7 +337,7 @@ class TwoSidedWishart(PureMechanism):
     name: ClassVar[str] = "two_sided_wishart"
     norm: ClassVar[str] = "trace"
     status: ClassVar[str] = "proved"
-    noise: ClassVar[str] = "two-sided Wishart density"
+    proof: ClassVar[str] = "two-sided Wishart density"
 
     def scale(self, budgets, sensitivity):
         return sensitivity / (2 * budgets)
@@ -327,6 +374,7 @@ class Gaussian(Mechanism):
     status: ClassVar[str] = "proved"
     budget_name: ClassVar[str] = "mu_t"
     kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum", "parts")
+    exact: ClassVar[bool] = True
     basis: ClassVar[str] = "Gaussian mechanism, exact composition"
 
     def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
@@ -338,7 +386,8 @@ class Gaussian(Mechanism):
         return sensitivity / budgets
 
     def draw(self, rng, release, size=()):
-        Z = rng.standard_normal((*size, *release.shape))
+        shape = (*size, *release.shape)
+        Z = on_grid(rounded_normal, shape) if self.secure else rng.standard_normal(shape)
         return (Z + Z.swapaxes(-1, -2)) / 2 if release.symmetric else Z
 
     def log_density(self, E, release):
@@ -363,11 +412,13 @@ class Laplace(PureMechanism):
     norm: ClassVar[str] = "l1"
     status: ClassVar[str] = "proved"
     kinds: ClassVar[tuple] = ("diagonal", "sum")
-    noise: ClassVar[str] = "Laplace mechanism"
+    exact: ClassVar[bool] = True
+    proof: ClassVar[str] = "Laplace mechanism"
 
     def draw(self, rng, release, size=()):
         check_kind(self, release.kind)
-        return rng.laplace(size=(*size, *release.shape))
+        shape = (*size, *release.shape)
+        return on_grid(rounded_laplace, shape) if self.secure else rng.laplace(size=shape)
 
     def log_density(self, E, release):
         return -np.abs(E).sum(axis=tuple(range(-len(release.shape), 0)))
@@ -395,7 +446,7 @@ class OutputPerturbation(PureMechanism):
     name: ClassVar[str] = "output_perturbation"
     norm: ClassVar[str] = "l2"
     kinds: ClassVar[tuple] = ("output", "sample", "sum")
-    noise: ClassVar[str] = "output perturbation"
+    proof: ClassVar[str] = "output perturbation"
 
     def draw(self, rng, release, size=()):
         """Standard noise of density ~ exp(-||b||_2), for every task's own model by itself."""

@@ -14,8 +14,10 @@ import numpy as np
 from scipy.special import softmax
 
 from mpmtl.errors import require
+from mpmtl.privacy import exact
 from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.clipping import bounded
+from mpmtl.privacy.grid import released_on_grid
 from mpmtl.privacy.mechanisms import Mechanism, NoNoise, check_kind
 from mpmtl.privacy.statements import (
     NO_PROTECTION,
@@ -24,8 +26,6 @@ from mpmtl.privacy.statements import (
     Guarantee,
     PrivacyStatement,
 )
-
-NEAR = 0.25  # a delta above this part of 1/m is not far below 1/m
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,12 @@ class Gate:
     def scale(self, t, K, B=None):
         """Noise scale of round t (from 1) for contributions of norm at most K, shape () or (B,)."""
         sensitivity = getattr(self.release, self.mechanism.norm)
-        budgets = self.budgets[..., t - 1]
-        of_round = self.mechanism.scale(budgets[:B] if budgets.ndim else budgets, sensitivity)
+        of_round = self.mechanism.scale(self._budgets(t, B), sensitivity)
         return np.asarray(K, dtype=float) ** self.release.power * of_round
+
+    def _budgets(self, t, B):
+        budgets = self.budgets[..., t - 1]
+        return budgets[:B] if budgets.ndim else budgets
 
     def __call__(self, t, V, K):
         """Release round t (from 1) of contributions V, bounded by K here.
@@ -175,15 +178,23 @@ class Gate:
         ndarray
             Noise-free release plus noise, shape (B, *release.shape) or release.shape.
         """
-        signal = self.release.total(bounded(V, K, self.release.axes))
+        # one order in memory, so that the sum has the same bits wherever V was put together
+        V = np.ascontiguousarray(bounded(V, K, self.release.axes))
         dims = len(self.release.shape)
-        B = None if signal.ndim == dims else len(signal)
-        scale = self.scale(t, K, B)
-        noise = _columns(scale, dims) * self.draws[t - 1]
+        B = None if V.ndim == 1 + self.release.axes else len(V)
+        scale, draw = self.scale(t, K, B), self.draws[t - 1]
+        if self.mechanism.secure:
+            released, signal = released_on_grid(
+                self.release, self.mechanism.norm, V, scale, self._budgets(t, B), draw
+            )
+            noise = released - signal
+        else:
+            signal, noise = self.release.total(V), _columns(scale, dims) * draw
+            released = signal + noise
         if self.log is not None:
-            parts = [part if part.ndim == dims else part[0] for part in (noise, signal)]
+            parts = [part if part.ndim == dims else part[0] for part in (noise, signal, released)]
             self.log.add_round(*parts)
-        return signal + noise
+        return released
 
     def shifted(self, t, released, K):
         """Add the mechanism's multiple of the identity: a public constant, free post-processing."""
@@ -275,6 +286,8 @@ class Budget:
 
     def choose(self, scores, log_base, epsilon, rng):
         """Index of an option by `vote_probabilities`: what the tasks' votes release."""
+        if self.mechanism.secure:
+            return exact.vote(scores, log_base, epsilon)
         return int(rng.choice(len(log_base), p=vote_probabilities(scores, log_base, epsilon)))
 
     def planned(self, release, budgets):
@@ -296,7 +309,7 @@ class Budget:
         relation : str
             What neighbours replace, where it is less than model and data.
         m : int, optional
-            Tasks; a delta near 1/m is noted.
+            Tasks; a delta near 1/m or above is the caveat `large-delta`.
         caveats : tuple of str
 
         Returns
@@ -307,6 +320,8 @@ class Budget:
         if self.free:
             return NO_PROTECTION
         require(gates, "no release is stated: a private method gives the gates of its fit")
+        if mechanism.secure:
+            caveats = tuple(code for code in caveats if code not in NOISE_CAVEATS)
         costs = [gate.cost for gate in gates]
         votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
@@ -322,23 +337,18 @@ class Budget:
                 proved = replace(proved, epsilon=proved.epsilon + sum(beside), basis=basis)
             return PrivacyStatement(
                 mechanism.name, claimed, proved, (*mechanism.caveats, *caveats), relation=relation
-            )
+            ).for_tasks(m)
         cost = sum(costs, Cost(pure=tuple(beside)))
         spent = cost.delta(epsilon)
         require(
             spent <= delta,
             f"the releases cost ({epsilon:g}, {spent:.3g}), which is more than delta = {delta:.3g}",
         )
-        notes = ()
-        if m is not None and delta * m > NEAR:
-            notes = (
-                f"delta = {delta:.3g} is not far below 1/m = {1 / m:.3g}: releasing one task in "
-                "the clear would cost no more",
-            )
-        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}")
+        sampled = "; noise sampled exactly on an integer grid" if mechanism.secure else ""
+        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}{sampled}")
         return PrivacyStatement(
-            mechanism.name, None, proved, caveats, notes, relation=relation, cost=cost
-        )
+            mechanism.name, None, proved, caveats, relation=relation, cost=cost
+        ).for_tasks(m)
 
 
 NO_BUDGET = Budget(NoNoise(), np.inf, 0.0)

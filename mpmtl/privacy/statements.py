@@ -18,8 +18,12 @@ CAVEATS = {
         "semi-definite, so an output can rule a model out; only what stands under proved holds"
     ),
     "tuning-not-charged": (
-        "lambda, T, K, the step size and the allocation are chosen from all tasks' data outside "
-        "the budget, as in the paper; neither the claimed nor the proved guarantee covers that"
+        "settings or constants of a fit are taken from all tasks' data outside the budget, as in "
+        "the paper; neither the claimed nor the proved guarantee covers that"
+    ),
+    "large-delta": (
+        "a delta near 1/m for m tasks, or above: to publish the data of a task drawn at random has "
+        "delta = 1/m, so such a guarantee says little"
     ),
     "data-dependent-lipschitz": (
         "the sensitivity rests on the largest loss derivative seen in the data, which is smaller "
@@ -56,6 +60,44 @@ MARK_WORDS = f"{MARK} some choices are made from all tasks' data, outside the bu
 def mark(caveats):
     """The mark of a guarantee whose budget does not cover all choices, or nothing."""
     return MARK if set(UNCOVERED) & set(caveats) else ""
+
+
+#: What goes with every guarantee that rests on noise.
+NOISE_CAVEATS = ("float-noise", "reproducible-rng")
+
+
+def caveat_text(code, statement):
+    """Text of a caveat, as it applies to a statement.
+
+    Parameters
+    ----------
+    code : str
+    statement : dict
+        `PrivacyStatement.as_dict`; a run adds ``outside_budget``, what is chosen from all tasks'
+        data, in words, and ``n_tasks``.
+    """
+    if code == "tuning-not-charged" and (chosen := statement.get("outside_budget")):
+        return (
+            "chosen from all tasks' data outside the budget, as in the paper: "
+            f"{', '.join(chosen)}; no guarantee covers that"
+        )
+    if code == "large-delta" and "n_tasks" in statement:
+        m = statement["n_tasks"]
+        deltas = {name: (statement[name] or {"delta": 0})["delta"] for name in GUARANTEES}
+        large = [f"{n} delta = {v:.3g}" for n, v in deltas.items() if is_large(v, m)]
+        return (
+            f"{', '.join(large)}, near or above 1/m = {1 / m:.3g} for m = {m} tasks: to publish "
+            "the data of a task drawn at random has delta = 1/m, so such a guarantee says little"
+        )
+    return CAVEATS.get(code, statement["caveats"][code])
+
+
+GUARANTEES = ("claimed", "proved")
+
+
+def is_large(delta, m):
+    """Whether a delta is half of 1/m or more, and less than 1, which is no guarantee at all."""
+    return delta * m >= 0.5 and delta < 1
 
 
 class PrivacyCaveat(UserWarning):
@@ -129,7 +171,7 @@ class PrivacyStatement:
             return math.inf
         return self.proved.epsilon
 
-    def beside(self, epsilon, words):
+    def beside(self, epsilon, words, caveats=NOISE_CAVEATS):
         """The same after an epsilon-DP release of the same tasks besides: (epsilon, 0) is added.
 
         Parameters
@@ -137,6 +179,8 @@ class PrivacyStatement:
         epsilon : float
         words : str
             What was released, for the bases.
+        caveats : tuple of str
+            Codes that go with it.
         """
 
         def added(block):
@@ -147,8 +191,15 @@ class PrivacyStatement:
 
         cost = self.cost and replace(self.cost, pure=(*self.cost.pure, epsilon))
         blocks = {key: added(getattr(self, key)) for key in ("claimed", "proved", "instance")}
-        caveats = tuple(dict.fromkeys((*self.caveats, *NOISE_CAVEATS)))
+        caveats = tuple(dict.fromkeys((*self.caveats, *caveats)))
         return replace(self, **blocks, cost=cost, caveats=caveats)
+
+    def for_tasks(self, m):
+        """The same with the caveat `large-delta` where delta is near 1/m or above (`is_large`)."""
+        blocks = filter(None, (self.claimed, self.proved))
+        if m is None or not any(is_large(block.delta, m) for block in blocks):
+            return self
+        return replace(self, caveats=tuple(dict.fromkeys((*self.caveats, "large-delta"))))
 
     def as_dict(self):
         """Everything as JSON can hold it; caveats with their texts."""
@@ -157,13 +208,12 @@ class PrivacyStatement:
         if self.cost is not None:
             block["mu"] = self.cost.mu if not self.cost.pure else None
             block["rho"] = self.cost.rho
+            block["cost"] = {"mu": self.cost.mu, "pure": list(self.cost.pure)}
         block["caveats"] = {code: CAVEATS[code] for code in self.caveats}
         block["notes"] = list(self.notes)
         return block
 
 
-#: What goes with every guarantee that rests on noise.
-NOISE_CAVEATS = ("float-noise", "reproducible-rng")
 #: Nothing is claimed and nothing is proved.
 NO_PROTECTION = PrivacyStatement(
     "none", claimed=None, proved=None, notes=("no noise: no protection",)

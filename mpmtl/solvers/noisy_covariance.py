@@ -5,7 +5,7 @@ noise E of off-diagonal variance sd^2 and diagonal variance 2 sd^2 (all mechanis
 form). Every function uses S and public constants only, so nothing here costs budget.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -52,6 +52,7 @@ def noise_spectrum(mechanism, d):
 
     E ||E||_F^2 = d (d + 1) sd^2 gives the standard deviation.
     """
+    mechanism = replace(mechanism, noise="seeded")
     rng = stream(0, "noise spectrum", mechanism.name, d)
     draws = [mechanism.draw(rng, covariance(d)) for _ in range(SPECTRUM_DRAWS)]
     values = np.linalg.eigvalsh(np.stack(draws))

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from mpmtl.errors import ResultsError, exit_in_one_line
+from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import read_table
 from mpmtl.paper.catalogue import KINDS, make
 
@@ -30,14 +30,13 @@ def main(doc, name, show=None, **options):
     parser.add_argument("--out", help="without suffix; default in <results>/figures, or --table's")
     values = vars(parser.parse_args())
     results, source, out = (values.pop(key) for key in ("results", "table", "out"))
-    with exit_in_one_line():
-        if source:
-            path = Path(out) if out else Path(source).with_suffix("")
-            table = redraw(KINDS[name].draw, source, path)
-            if show:
-                show(table)
-        else:
-            path = make(name, results, out, show, **values)
+    if source:
+        path = Path(out) if out else Path(source).with_suffix("")
+        table = redraw(KINDS[name].draw, source, path)
+        if show:
+            show(table)
+    else:
+        path = make(name, results, out, show, **values)
     print(f"{path}.png, .pdf and .csv")
 
 

@@ -1,5 +1,6 @@
 """What audits measured, over epsilon."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 from hydra.core.utils import JobStatus
 from hydra.experimental.callback import Callback
 
-from mpmtl.errors import exit_in_one_line
+from mpmtl.errors import ResultsError
 from mpmtl.experiments.audit import build_audit
 from mpmtl.experiments.reader import audits
 from mpmtl.experiments.store import RunFolder
@@ -30,8 +31,11 @@ class ProfilePicture(Callback):
 
     def on_job_end(self, config, job_return, **kwargs):
         if job_return.status is JobStatus.COMPLETED and "row" in job_return.return_value:
-            with exit_in_one_line():
+            try:
                 picture(build_audit(job_return.cfg))
+            except ResultsError as error:  # Hydra would go on
+                print(f"error: {error}", file=sys.stderr)
+                sys.exit(2)
 
 
 def picture(run):

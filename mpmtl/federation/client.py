@@ -1,0 +1,66 @@
+"""An owner as a Flower ClientApp: `mpmtl.federation.client:app`."""
+
+import traceback
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from mpmtl.errors import InputError, require
+from mpmtl.federation.messages import packed, unpacked
+from mpmtl.federation.study import Owner, Study
+
+app = ClientApp()
+
+
+@app.train()
+def contribute(message: Message, context: Context) -> Message:
+    """The owner's contribution to the round that is due."""
+    return _answer(message, context, Owner.contribution)
+
+
+@app.train("finish")
+def finish(message: Message, context: Context) -> Message:
+    """Fit and keep the owner's model; nothing of it is sent."""
+    return _answer(message, context, Owner.keep_model)
+
+
+def _answer(message, context, work):
+    """A reply with what `work` gives; of an error no more than its kind leaves this place."""
+    name, digest = str(context.node_config.get("owner", "")), None
+    try:
+        owner = owner_of(context)
+        name = owner.name
+        releases, words = unpacked(message.content)
+        digest = owner.study.digest
+        if words["digest"] != digest:
+            print("error: the curator has other settings, another schema or version", flush=True)
+            return _refusal(message, name, "other settings, schema or version")
+        arrays = work(owner, releases)
+        return Message(packed(arrays, task=name, round=len(releases) + 1), reply_to=message)
+    except InputError as error:
+        print(f"error: {error}", flush=True)
+        return _refusal(message, name, "its settings or its table cannot be used")
+    except Exception:
+        traceback.print_exc()
+        return _refusal(message, name, "a fault")
+
+
+def _refusal(message, name, words):
+    return Message(packed([], task=name, refused=words), reply_to=message)
+
+
+def owner_of(context):
+    """The owner that the node's settings name; in a simulation the one of its number."""
+    node, run = context.node_config, context.run_config
+    if "owner" in node:
+        for key in ("table", "schema", "out"):
+            require(key in node, f"--node-config lacks {key}: give owner, table, schema and out")
+        study = Study(run["settings"], str(node["schema"]), run["noise-seed"])
+        return Owner(study, str(node["owner"]), str(node["table"]), str(node["out"]))
+    require(
+        run.get("simulated-table", "") != "",
+        "--node-config names no owner: give owner, table, schema and out",
+    )
+    study = Study(run["settings"], run["schema"], run["noise-seed"])
+    name = study.run.dataset.tasks[int(node["partition-id"])]
+    return Owner(study, name, run["simulated-table"], f"{run['out']}-models/{name}.json")

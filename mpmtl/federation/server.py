@@ -1,0 +1,195 @@
+"""The curator as a Flower ServerApp: `mpmtl.federation.server:app`."""
+
+import hashlib
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from mpmtl.errors import InputError, require
+from mpmtl.experiments.ledger import charge
+from mpmtl.experiments.store import code_version, environment, write_atomic
+from mpmtl.federation.messages import packed, unpacked
+from mpmtl.federation.rounds import curate, statement
+from mpmtl.federation.study import Study, summary
+from mpmtl.privacy.spending import Spent
+from mpmtl.streams import stream
+
+CONTRIBUTE, FINISH = "train", "train.finish"
+POLL = 0.5  # seconds between two looks for answers
+LINGER = 60  # seconds beyond the deadline that Flower keeps a message which nobody fetched
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry out the study that `mpmtl-federate new` wrote."""
+    try:
+        serve(grid, context.run_config)
+    except InputError as error:
+        print(f"error: {error}", flush=True)
+        raise
+
+
+def say(line):
+    """A line for the curator's log."""
+    print(line, flush=True)
+
+
+def serve(grid, config):
+    """All rounds of a study.
+
+    Parameters
+    ----------
+    grid : Grid
+    config : dict
+        As in the app that `mpmtl-federate new` writes.
+
+    Returns
+    -------
+    releases : list of ndarray
+    """
+    study = Study(config["settings"], config["schema"], config["noise-seed"])
+    run, (data, _) = study.run, study.data()
+    out, block = Path(config["out"]), statement(run, data)
+    require(not out.exists(), f"out = {out} is there already: choose another folder")
+    for line in summary(run, data, block):
+        say(line)
+    rng = stream(int(study.seed), "federated") if study.seed else np.random.default_rng()
+    owners = Owners(grid, data.task_names, study.digest, float(config["deadline"]))
+    owners.wait()
+
+    def collect(releases):
+        given = owners.ask(CONTRIBUTE, releases)
+        require(
+            given or releases,
+            f"no owner answered within {owners.deadline:g} s: nothing was released",
+        )
+        if not releases and run.ledger.path:  # before anything is released
+            enter(study, data, block)
+        return {task: arrays[0] for task, arrays in given.items() if arrays}
+
+    releases, present = curate(run, data, rng, collect, say)
+    out.mkdir(parents=True)
+    np.savez(out / "released.npz", *releases)
+    manifest = {
+        "settings": run.settings,
+        "version": code_version(),
+        "tasks": data.task_names,
+        "present": [[data.task_names[task] for task in tasks] for tasks in present],
+        "privacy": block.as_dict(),
+        "environment": environment(),
+    }
+    write_atomic(out / "manifest.json", json.dumps(manifest, indent=2, default=str) + "\n")
+    done = owners.ask(FINISH, releases)
+    say(f"{len(done)} of {data.n_tasks} owners have their models; releases: {out}")
+    return releases
+
+
+def enter(study, data, block):
+    """Charge the curator's ledger (ledger.path=...) for a study; refuse it above ledger.total."""
+    run, owners = study.run, json.dumps(sorted(data.task_names))
+    entry = {
+        "id": secrets.token_hex(8),
+        "data": hashlib.sha256(owners.encode()).hexdigest(),
+        "run": f"federated {run.method.name}",
+        "stated": [run.epsilon, run.budget(data.n_tasks).delta],
+        "spent": Spent.by([block.as_dict()]).as_dict(),
+        "caveats": list(block.caveats),
+    }
+    charge(run.ledger, [entry], entry["stated"][1])
+
+
+@dataclass
+class Owners:
+    """The owners' side of the wire, as the curator sees it.
+
+    Attributes
+    ----------
+    grid : Grid
+    names : tuple of str
+        Tasks.
+    digest : str
+        Of the study.
+    deadline : float
+        Seconds that a round waits.
+    """
+
+    grid: Grid
+    names: tuple
+    digest: str
+    deadline: float
+
+    def wait(self):
+        """Until as many nodes are there as there are tasks, or to the deadline."""
+        until = time.monotonic() + self.deadline
+        while (n := len(list(self.grid.get_node_ids()))) < len(self.names):
+            if time.monotonic() > until:
+                say(f"{n} of {len(self.names)} owners are there after {self.deadline:g} s")
+                return
+            time.sleep(POLL)
+
+    def ask(self, kind, releases):
+        """Answers of one round that came in time, {task index: arrays}; the first of each task.
+
+        Parameters
+        ----------
+        kind : str
+        releases : sequence of ndarray
+        """
+        stage = len(releases) + 1
+        messages = [
+            Message(
+                packed(releases, digest=self.digest, round=stage),
+                node,
+                kind,
+                ttl=self.deadline + LINGER,
+                group_id=str(stage),
+            )
+            for node in sorted(self.grid.get_node_ids())
+        ]
+        pending = {name for name in self.grid.push_messages(messages) if name}
+        until, given = time.monotonic() + self.deadline, {}
+        while pending and len(given) < len(self.names):
+            for reply in self.grid.pull_messages(sorted(pending)):
+                pending.discard(reply.metadata.reply_to_message_id)
+                self._take(reply, stage, given)
+            if time.monotonic() > until:
+                break
+            if pending:
+                time.sleep(POLL)
+        what = "models" if kind == FINISH else f"round {stage}"
+        lost = [name for task, name in enumerate(self.names) if task not in given]
+        if lost:
+            say(f"{what}: went on without {', '.join(lost)} after {self.deadline:g} s at most")
+        else:
+            say(f"{what}: all {len(self.names)} owners")
+        return given
+
+    def _take(self, reply, stage, given):
+        """Note a reply unless it is none, of another round, or not the first of its task."""
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            say(f"node {node}: no answer (Flower error {reply.error.code})")
+            return
+        try:
+            arrays, words = unpacked(reply.content)
+            task = self.names.index(words["task"])
+        except (KeyError, ValueError, TypeError):
+            say(f"node {node}: an answer that names no owner, left out")
+            return
+        name = self.names[task]
+        if "refused" in words:
+            say(f"owner {name}: does not take part ({words['refused']}; its own log says more)")
+        elif words.get("round") != stage:
+            say(f"owner {name}: an answer for round {words.get('round')}, left out")
+        elif task in given:
+            say(f"owner {name}: answered twice, the first answer counts")
+        else:
+            given[task] = arrays
