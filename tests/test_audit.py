@@ -18,6 +18,8 @@ from mpmtl.auditing.audit import (
 )
 from mpmtl.auditing.bounds import Trial, delta_bound, lower_limit, search, upper_limit
 from mpmtl.auditing.subjects import ProximalView, Releases, neighbours
+from mpmtl.data import MultiTaskData
+from mpmtl.datafits import datafit_for
 from mpmtl.methods import (
     Average,
     Budget,
@@ -389,6 +391,25 @@ def test_feature_learning_is_audited_by_its_releases(tuning, affine):
         u = moments.vectors(w[None])[0]
         np.testing.assert_allclose(release.signal(w), np.outer(u, u), atol=1e-15)
         assert u @ u <= moments.K2 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "kinds"), [(0.05, "sum parts"), (50.0, "sum covariance sum")])
+def test_every_release_of_the_hyper_prior_is_audited(epsilon, kinds):
+    """Each at mu = 1: not refuted with its noise, refuted with half of it."""
+    method, m, d = FeatureLearning("fl", "hyper"), 40, 5
+    datafit = datafit_for(MultiTaskData.checked([np.eye(d)] * m, [np.ones(d)] * m))
+    gates = method.gates(None, Budget(Gaussian(), epsilon, DELTA), datafit)
+    assert [gate.release.kind for gate in gates] == kinds.split()
+    for gate in gates:
+        gate = gate.with_budgets(np.full(len(gate.budgets), 1 / np.sqrt(len(gate.budgets))))
+        own = {"proved": Guarantee(1.0, Cost(mu=1.0).delta(1.0), "of 1-GDP")}
+        tail = np.sqrt(method.affine) if gate.release.kind == "covariance" else 0.0
+        pairs = neighbours(d, 1.0, np.random.default_rng(0))
+        for factor, verdict in ((1, "not refuted"), (0.5, "refuted")):
+            quiet = replace(gate, mechanism=quieter(Gaussian(), factor))
+            subject = Releases(quiet, own, pairs, tail=tail)
+            result = run_on([subject], samples=40_000, attack="likelihood")
+            assert verdicts(result) == {"proved": verdict}, gate.release
 
 
 @pytest.mark.parametrize(
