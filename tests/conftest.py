@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mpmtl.data import MultiTaskData
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # what runs tests side by side sets it
 
 
 @pytest.fixture(scope="session")
@@ -133,6 +135,13 @@ def mpmtl_run(*arguments, cwd, env=None, program="mpmtl-run", **options):
         check=False,
         **options,
     )
+
+
+def table_lines(printed):
+    """Rows of the table that ends a sweep; they have columns, and what follows is text."""
+    lines = printed.splitlines()
+    start = max(k for k, line in enumerate(lines) if line and set(line) == {"-"}) + 1
+    return list(takewhile(lambda line: "  " in line.strip(), lines[start:]))
 
 
 def tables(folder):

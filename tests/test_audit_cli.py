@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import ROOT, table_lines
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from test_cli import is_refused, mpmtl_run
@@ -152,9 +152,7 @@ def test_a_sweep_ends_with_a_table_and_is_drawn(tmp_path):
     done = mpmtl_audit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("wishart-support: ") == 1
-    *table, legend = done.stdout.splitlines()[-5:]
-    assert legend.startswith("* ")
-    assert all("*" in line for line in table)  # steps from the data are not in the budget
+    table = table_lines(done.stdout)
     assert [line.split()[2] for line in table] == ["wishart", "wishart", "gaussian", "gaussian"]
     script = [sys.executable, str(ROOT / "scripts" / "plot_privacy_audit.py")]
     drawn = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -175,7 +173,7 @@ def test_audits_that_find_the_same_have_a_line_each(tmp_path):
     words = ("-m", "privacy=gaussian", "epsilon=1", "d=2,3", "samples=2000", "attack=likelihood")
     done = mpmtl_audit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    table = [line.split() for line in done.stdout.splitlines()[-3:-1]]
+    table = [line.split() for line in table_lines(done.stdout)]
     assert [line[3] for line in table] == ["d-2_m-10_T-1", "d-3_m-10_T-1"]
     assert [line[-1] for line in table] == ["0)", "0)"]
 

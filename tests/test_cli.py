@@ -1,6 +1,7 @@
 """The command line as a user meets it: help, bad input, sweeps, crashes, wheel, other directory."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 
 import pytest
-from conftest import MPMTL_RUN, ROOT, TABLES, TINY, make_run, mpmtl_run
+from conftest import MPMTL_RUN, ROOT, TABLES, TINY, make_run, mpmtl_run, table_lines
 from hydra import compose, initialize_config_dir
 
 from mpmtl.experiments.config import build, register_schema
@@ -272,7 +273,7 @@ def test_ctrl_c_says_how_to_go_on(command, tmp_path):
         # where the tests run in the background of a shell, SIGINT is ignored and that is inherited
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    while "replicates x" not in process.stdout.readline():
+    while not re.search("replicates x|claimed\\*: nmse", process.stdout.readline()):
         assert process.poll() is None
     time.sleep(1)
     process.send_signal(signal.SIGINT)
@@ -310,12 +311,8 @@ def test_a_sweep_explains_each_caveat_once_and_runs_non_private_methods_once(tmp
 def test_pairs_of_a_method_and_a_mechanism_are_choices_of_a_sweep(tmp_path):
     done = mpmtl_run("-m", "method=lr/wishart,lr/gaussian,gs/laplace,fl", *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    end = next(k for k, line in enumerate(lines) if line.startswith("* "))
-    *table, legend = lines[end - 4 : end + 1]
-    table = [line.split()[1:3] for line in table]
+    table = [line.split()[1:3] for line in table_lines(done.stdout)]
     assert table == [["lr", "wishart"], ["lr", "gaussian"], ["gs", "laplace"], ["fl", "gaussian"]]
-    assert legend.startswith("* ")
     again = mpmtl_run("method=lr", "privacy=gaussian", *TINY, cwd=tmp_path)  # the same run
     assert "all 2 replicates already done" in again.stdout, again.stderr
 

@@ -50,7 +50,7 @@ def carry_out(path, *words, last=None):
     """A run on the table; its folder and what it printed."""
     table = write_table(path, last)
     words = ("dataset=table", "dataset.strict=false", *table, "n_replicates=1", "n_jobs=1", *words)
-    run = make_run("epsilon=2", *words, f"results_dir={path}/results", tiny=False)
+    run = make_run("epsilon=2", "delta=1e-3", *words, f"results_dir={path}/results", tiny=False)
     out = io.StringIO()
     execute(run, out)
     return path / "results" / run.folder, out.getvalue()
@@ -64,7 +64,7 @@ def test_a_declared_secure_run_has_a_card_without_caveats(tmp_path):
     assert "caveat" not in text
     assert "nmse" not in text
     assert "fitted      6 tasks, no test error is shown" in text
-    assert "proved      (2, 0.093): Gaussian mechanism, exact composition; noise sampled" in text
+    assert "proved      (2, 0.001): Gaussian mechanism, exact composition; noise sampled" in text
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["privacy"]["caveats"] == {}
     assert set(pd.read_csv(folder / "replicates.csv").metric) == {"tasks_fitted"}
@@ -200,6 +200,6 @@ def test_seeded_runs_are_what_they_were():
 def test_secure_noise_on_the_command_line(tmp_path):
     write_table(tmp_path)
     words = ("dataset.path=t.csv", *DECLARED, "method=fl_local", "privacy.noise=secure")
-    done = mpmtl_run(*words, "epsilon=2", "n_replicates=1", "n_jobs=1", cwd=tmp_path)
+    done = mpmtl_run(*words, "epsilon=2", "delta=1e-3", "n_replicates=1", "n_jobs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "caveat" not in done.stdout

@@ -311,12 +311,12 @@ def test_python_learners_take_no_seed_unless_one_is_given(learner, rng):
 
 
 def test_an_audit_looks_at_the_path_of_the_fits(monkeypatch):
-    """With a third of the noise of `rounded_normal` the same audit refutes."""
+    """With a tenth of the noise of `rounded_normal` the same audit refutes."""
     settings = {"epsilon": 1.0, "d": 2, "m": 7, "samples": 3000, "attack": "likelihood"}
     settings |= {"confidence": 1 - LEVEL}
     fair = audit(Gaussian(noise="secure"), **settings)
     assert not fair.verdicts["proved"].refuted
     assert fair.statement.caveats == ("tuning-not-charged",)
     quiet = exact.rounded_normal
-    monkeypatch.setattr("mpmtl.privacy.mechanisms.rounded_normal", lambda n: quiet(n) // 3)
+    monkeypatch.setattr("mpmtl.privacy.mechanisms.rounded_normal", lambda n: quiet(n) // 10)
     assert audit(Gaussian(noise="secure"), **settings).verdicts["proved"].refuted

@@ -11,7 +11,7 @@ from conftest import mpmtl_run
 
 from mpmtl.errors import InputError
 from mpmtl.experiments.predict import read_model
-from mpmtl.federation import cli, study
+from mpmtl.federation import cli, entry, study
 from mpmtl.federation.rounds import curate, fit, statement, take_part
 from mpmtl.federation.study import Owner, Study, composed
 from mpmtl.privacy.clipping import bounded
@@ -330,7 +330,7 @@ def run_cli(monkeypatch, capsys, *words, flower=True):
     monkeypatch.setattr(sys, "argv", ["mpmtl-federate", *map(str, words)])
     code = 0
     try:
-        cli.main()
+        entry.federate()
     except SystemExit as stop:
         code = stop.code
     printed = capsys.readouterr()

@@ -476,7 +476,7 @@ def test_predictions_of_a_parquet_table(run_with_models, frame, tmp_path):
 
 def test_a_reader_that_stops_is_no_error(run_with_models, frame, tmp_path):
     """As in `| head -1`: nothing on standard error, though most of the table is not read."""
-    pd.concat([frame] * 300).to_csv(tmp_path / "long.csv", index=False)
+    pd.concat([frame] * 3000).to_csv(tmp_path / "long.csv", index=False)
     models = run_with_models / "models/replicate-0000"
     command = [str(BIN / "mpmtl-predict"), str(models), "long.csv", "--task", "school"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -198,7 +198,7 @@ def _run(options):
     if line := _counted(models, source.frame, task, misfits):
         print(line, file=sys.stderr)
     if options.out is None:
-        sys.stdout.buffer.write(text.encode(form.encoding))
+        sys.stdout.buffer.writelines(text.encode(form.encoding).splitlines(keepends=True))
         sys.stdout.buffer.flush()
         return
     out = Path(options.out)

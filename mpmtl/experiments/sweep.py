@@ -184,10 +184,10 @@ def report(outcomes, table=True):
     brief = [o["row"] for o in outcomes if "row" in o and not o["verbose"]]
     if rows and table:
         print(f"\n{sweep_table(list(rows.values()))}", flush=True)
-        for line in together([row for row in rows.values() if "spent" in row]):
-            print(line, flush=True)
         if text := caveats_of(brief):
             print(text, flush=True)
+        for line in together([row for row in rows.values() if "spent" in row]):
+            print(line, flush=True)
     failed = [outcome for outcome in outcomes if "error" in outcome]
     if failed:
         print(f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr)
