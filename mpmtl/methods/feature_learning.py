@@ -10,6 +10,7 @@ from mpmtl.datafits import LogisticLoss
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
 from mpmtl.privacy.clipping import directions
+from mpmtl.privacy.mechanisms import Gaussian
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
@@ -157,7 +158,7 @@ class FeatureLearning(Method):
         none, whole = np.zeros(0), self._split(budget, 1)
         if self.separate:
             return Plan(none, none, none, none)
-        share, gaussian = 0.0, self.tuning == "hyper" and budget.mechanism.name == "gaussian"
+        share, gaussian = 0.0, self.tuning == "hyper" and isinstance(budget.mechanism, Gaussian)
         if gaussian:
             share = min(LARGEST_SHARE, (2 * REACH / (m * whole[0] * KNOWN_TO)) ** 2)
         elif self.tuning == "hyper" and budget.free:

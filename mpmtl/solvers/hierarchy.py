@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from mpmtl.solvers.gaussian_prior import TINY
+
 REACH = 3.0  # a task's log ratio is clipped this far from the center of BELIEF
 SPREAD = 0.5  # scale of the log ratio over tasks
 GRID = np.logspace(-6, 2, 17)  # of gamma, in units of a task's mean squared row norm
@@ -35,7 +37,7 @@ BELIEF = Belief(-2.3, 4.0)  # before anything is seen: public
 
 def log_ratio(path, scale=1.0):
     """log(gamma/signal) of each gamma and task, shape (g, m)."""
-    return np.log(path.gamma / path.signal(scale))
+    return np.log(np.maximum(path.gamma, TINY)) - np.log(path.signal(scale))
 
 
 def preferences(path):
