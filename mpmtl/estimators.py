@@ -1,4 +1,4 @@
-"""Estimators for use from Python: fit(X, y) on lists with one array for each task."""
+"""Estimators for use from Python: fit(X, y) on a table for each task, or one with task=..."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -15,6 +15,16 @@ from mpmtl.privacy.mechanisms import MECHANISMS, Gaussian, Mechanism, source_of_
 from mpmtl.privacy.statements import warn_caveats
 from mpmtl.solvers.proximal import solve, solve_each
 from mpmtl.solvers.single_task import about_means, ridge_path
+from mpmtl.stacked import (
+    distinct,
+    is_table,
+    matched,
+    names_of,
+    rows_by_task,
+    signs,
+    taken,
+    two_classes,
+)
 
 DEFAULT_MECHANISM = Gaussian(shift=1.0)
 
@@ -59,11 +69,19 @@ def _source(mechanism, rng, random_state):
 class _Learner:
     """Linear models of m tasks.
 
-    After `fit`: `coef_`, shape (m, d), and `intercept_`, (m,), in the target's own units;
-    `n_features_in_`. Settings are read and written as scikit-learn does it, which can clone it.
+    X and y are lists with one table and one array of targets for each task; or one table and one
+    array for all of them, with `task`: the label of each row, or the name of a column of X, which
+    can be a setting as well. One table without `task` is one task. Columns of a DataFrame are
+    matched by name. Predictions come as they were asked for, a list or one array.
+
+    After `fit`: `coef_`, shape (m, d), and `intercept_`, (m,), in the target's own units; `tasks_`,
+    the labels in that order (1 to m for a list); `n_features_in_`, `feature_names_in_` if there are
+    names; `classes_` for binary tasks, of which the second is the positive one.
     """
 
     target_range = None
+    classes = None
+    private = False
 
     def get_params(self, deep=True):
         """Settings by name; `deep` changes nothing."""
@@ -80,11 +98,27 @@ class _Learner:
             setattr(self, name, value)
         return self
 
-    def score(self, X, y):
+    def __sklearn_tags__(self):
+        """What scikit-learn, which alone asks, may expect."""
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        binary = self.kind == "binary"
+        return Tags(
+            estimator_type="classifier" if binary else "regressor",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(multi_class=False) if binary else None,
+            regressor_tags=None if binary else RegressorTags(),
+            input_tags=InputTags(),
+            non_deterministic=self.private,
+        )
+
+    def score(self, X, y, task=None):
         """R^2 over the samples of all tasks; the share of right labels for binary tasks."""
-        predicted = self.predict(X)
-        require(len(y) == len(predicted), f"X has {len(predicted)} tasks and y has {len(y)}")
-        y, predicted = (np.concatenate([np.ravel(t) for t in part]) for part in (y, predicted))
+        predicted = self.predict(X, task)
+        if isinstance(predicted, list):
+            require(len(y) == len(predicted), f"X has {len(predicted)} tasks and y has {len(y)}")
+            y, predicted = (np.concatenate([np.ravel(t) for t in p]) for p in (y, predicted))
+        y = np.ravel(y)
         require(len(y) == len(predicted), f"{len(predicted)} rows of features and {len(y)} targets")
         if self.kind == "binary":
             return float(np.mean(y == predicted))
@@ -92,9 +126,47 @@ class _Learner:
         require(total > 0, "all targets are equal, so the score is not defined")
         return float(1 - ((y - predicted) ** 2).sum() / total)
 
-    def _datafit(self, X, y, strict=True, row_norm=None, public=False):
+    def _tasks(self, X, y, task):
+        """X and y as one table and one array for each task; names of tasks and columns are kept."""
+        task = self.task if task is None else task
+        if task is not None:
+            X, labels = rows_by_task(X, task)
+            require(len(y) == len(X), f"{len(X)} rows of features and {len(y)} targets")
+            self.tasks_, place = distinct(labels, "task labels")
+            rows = [np.flatnonzero(place == k) for k in range(len(self.tasks_))]
+            X, y = [taken(X, r) for r in rows], [np.asarray(y)[r] for r in rows]
+        else:
+            X, y = ([X], [y]) if is_table(X) else (X, y)
+            self.tasks_ = np.arange(1, len(X) + 1)
+        names = names_of(X[0]) if len(X) else None
+        vars(self).pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = names
+        return [matched(rows, names) for rows in X], y
+
+    def _labelled(self, y):
+        """Binary targets as -1 and 1. What a private learner takes for a class is public."""
+        y = [np.asarray(target) for target in y]
+        if self.classes is not None:
+            require(len(set(self.classes)) == 2, f"classes = {self.classes!r}: give two labels")
+            self.classes_ = np.asarray(self.classes)
+        elif not self.private:
+            self.classes_ = two_classes(y)
+        else:
+            require(
+                not all(target.dtype.kind in "US" for target in y),
+                "the labels are text: name them, classes=(negative, positive)",
+            )
+            self.classes_ = np.array([-1, 1])
+            return y
+        return [signs(target, self.classes_) for target in y]
+
+    def _datafit(self, X, y, task, row_norm=None, public=False):
         require(self.lam >= 0 and np.isfinite(self.lam), f"lam = {self.lam} must be at least 0")
-        data = MultiTaskData.checked(X, y, self.kind, strict=strict)
+        X, y = self._tasks(X, y, task)
+        y = self._labelled(y) if self.kind == "binary" else y
+        names = [str(label) for label in self.tasks_]
+        data = MultiTaskData.checked(X, y, self.kind, names, strict=not self.private)
         if row_norm is not None:
             data = data.with_row_norm(row_norm)
         if self.target_range is not None and self.kind == "regression":
@@ -114,36 +186,58 @@ class _Learner:
         self.n_features_in_ = slopes.shape[1]
         return self
 
-    def decision_function(self, X):
-        """X_i w_i + b_i for each task, a list of arrays of shape (n_i,)."""
+    def _scores(self, X, k, where):
+        """Scores of task k of the learner."""
+        d = self.n_features_in_
+        try:
+            rows = np.asarray(matched(X, getattr(self, "feature_names_in_", None)), dtype=float)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}: not a table of numbers: {error}") from error
+        require(
+            rows.ndim == 2 and rows.shape[1] == d,
+            f"{where}: X has shape {rows.shape}; the learner was fitted on {d} features",
+        )
+        return rows @ self.coef_[k] + self.intercept_[k]
+
+    def decision_function(self, X, task=None):
+        """X_i w_i + b_i for each task, arrays of shape (n_i,); for one table one array."""
         if not hasattr(self, "coef_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit first")
-        m, d = self.coef_.shape
-        require(len(X) == m, f"X has {len(X)} tasks and the learner was fitted on {m}")
-        scores = []
-        for k, rows in enumerate(X):
-            try:
-                rows = np.asarray(rows, dtype=float)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"task {k + 1}: not a table of numbers: {error}") from error
-            require(
-                rows.ndim == 2 and rows.shape[1] == d,
-                f"task {k + 1}: X has shape {rows.shape}; the learner was fitted on {d} features",
-            )
-            scores.append(rows @ self.coef_[k] + self.intercept_[k])
+        m, task = len(self.coef_), self.task if task is None else task
+        if task is None and not is_table(X):
+            require(len(X) == m, f"X has {len(X)} tasks and the learner was fitted on {m}")
+            return [self._scores(rows, k, f"task {k + 1}") for k, rows in enumerate(X)]
+        if task is None:
+            require(m == 1, f"the learner was fitted on {m} tasks: give task, that of each row")
+            return self._scores(X, 0, "task 1")
+        X, labels = rows_by_task(X, task)
+        known = {label: k for k, label in enumerate(self.tasks_.tolist())}
+        place = np.array([known.get(label, -1) for label in labels.tolist()], dtype=int)
+        unknown = list(dict.fromkeys(map(repr, labels[place < 0].tolist())))
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        require(not unknown, f"the learner was not fitted on task {', '.join(unknown[:3])}{more}")
+        scores = np.empty(len(place))
+        for k in np.unique(place):
+            rows = np.flatnonzero(place == k)
+            scores[rows] = self._scores(taken(X, rows), k, f"task {self.tasks_[k]}")
         return scores
 
-    def predict(self, X):
-        """Predicted values, or labels in {-1, 1}, as a list with one array for each task."""
-        scores = self.decision_function(X)
+    def predict(self, X, task=None):
+        """Predicted values, or labels of `classes_`: a list with an array for each task, or for one
+        table one array."""
+        scores = self.decision_function(X, task)
         if self.kind == "regression":
             return scores
-        return [np.where(score >= 0, 1, -1) for score in scores]
+        return _each(scores, lambda score: self.classes_[(score >= 0).astype(int)])
 
-    def predict_proba(self, X):
-        """Probability of label 1 (binary tasks only)."""
+    def predict_proba(self, X, task=None):
+        """Probability of the second of `classes_` (binary tasks only)."""
         require(self.kind == "binary", "predict_proba needs kind='binary'")
-        return [expit(score) for score in self.decision_function(X)]
+        return _each(self.decision_function(X, task), expit)
+
+
+def _each(scores, function):
+    return [function(s) for s in scores] if isinstance(scores, list) else function(scores)
 
 
 @dataclass
@@ -167,11 +261,12 @@ class SingleTaskLearner(_Learner):
     kind: str = "regression"
     loss_average: bool | None = None
     fit_intercept: bool = True
+    task: str | None = None
 
-    def fit(self, X, y):
+    def fit(self, X, y, task=None):
         """Fit every task by itself."""
         require(self.penalty in ("l2", "l1"), f"penalty = {self.penalty!r}: use l2 or l1")
-        datafit = self._datafit(X, y)
+        datafit = self._datafit(X, y, task)
         if self.penalty == "l2":
             return self._keep(ridge_path(datafit, [self.lam])[0])
         slopes, restored = about_means(datafit)
@@ -212,11 +307,16 @@ class MultiTaskLearner(_Learner):
     max_rounds: int = 20_000
     loss_average: bool | None = None
     fit_intercept: bool = True
+    task: str | None = None
 
-    def fit(self, X, y):
+    def fit(self, X, y, task=None):
         """Fit all tasks together, without noise."""
         W, self.dual_gap_, self.n_rounds_ = solve(
-            self._datafit(X, y), penalty_named(self.penalty), self.lam, self.tol, self.max_rounds
+            self._datafit(X, y, task),
+            penalty_named(self.penalty),
+            self.lam,
+            self.tol,
+            self.max_rounds,
         )
         return self._keep(W)
 
@@ -262,6 +362,11 @@ class PrivateMultiTaskLearner(_Learner):
     target_range : (low, high), optional
         Public range of the targets, mapped to [-1, 1]; targets outside are clipped. Without, bring
         targets near zero by constants that are public.
+    task : str, optional
+        Column of X that names the task, where `fit` and `predict` are given none.
+    classes : (negative, positive), optional
+        Public labels of binary tasks. Without, -1 and 1: any number above 0 counts as 1. A task
+        with any other label cannot be used.
     """
 
     lam: float = 1.0
@@ -282,8 +387,11 @@ class PrivateMultiTaskLearner(_Learner):
     fit_intercept: bool = True
     target_range: tuple | None = None
     random_state: object = None
+    task: str | None = None
+    classes: tuple | None = None
+    private = True
 
-    def fit(self, X, y, rng=None):
+    def fit(self, X, y, rng=None, task=None):
         """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
         experiments that can be repeated, with the given generator or seed, else `random_state`."""
         mechanism, rng = _source(self.mechanism, rng, self.random_state)
@@ -293,7 +401,7 @@ class PrivateMultiTaskLearner(_Learner):
             self.lam, self.n_rounds, self.accelerated, False, alpha=alpha, K=self.K
         )
         budget = Budget(mechanism, self.epsilon, self.delta)
-        datafit = self._datafit(X, y, False, self.row_norm, method.public)
+        datafit = self._datafit(X, y, task, self.row_norm, method.public)
         self.privacy_ = method.statement(candidate, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         start = ridge_path(datafit, [self.ridge])[0]
@@ -326,6 +434,11 @@ class PrivateFeatureLearner(_Learner):
     target_range : (low, high), optional
         Public range of the targets, mapped to [-1, 1]; targets outside are clipped. Without, bring
         targets near zero by constants that are public.
+    task : str, optional
+        Column of X that names the task, where `fit` and `predict` are given none.
+    classes : (negative, positive), optional
+        Public labels of binary tasks. Without, -1 and 1: any number above 0 counts as 1. A task
+        with any other label cannot be used.
     """
 
     epsilon: float = 1.0
@@ -339,15 +452,18 @@ class PrivateFeatureLearner(_Learner):
     fit_intercept: bool = True
     target_range: tuple | None = None
     random_state: object = None
+    task: str | None = None
+    classes: tuple | None = None
+    private = True
     lam = 0.0  # a ridge penalty is among what the evidence weighs
 
-    def fit(self, X, y, rng=None):
+    def fit(self, X, y, rng=None, task=None):
         """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
         experiments that can be repeated, with the given generator or seed, else `random_state`."""
         mechanism, rng = _source(self.mechanism, rng, self.random_state)
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
         budget = Budget(mechanism, self.epsilon, self.delta)
-        datafit = self._datafit(X, y, strict=False)
+        datafit = self._datafit(X, y, task)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
         return self._keep(method.models(datafit, own_models(datafit)[1], budget, rng))

@@ -3,10 +3,13 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ragged_data
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 import mpmtl
 from mpmtl import (
@@ -174,3 +177,107 @@ def test_what_is_not_fitted_or_too_wide_is_said_in_a_sentence(rng):
         learner.predict([rows[:, :3] for rows in data.X])
     with pytest.raises(InputError, match="task 1: not a table of numbers"):
         learner.predict([[["a"] * 4]] * len(data.X))
+
+
+def stacked(data, labels):
+    """One DataFrame with the rows of all tasks in mixed order, and its targets."""
+    frame = pd.DataFrame(np.concatenate(data.X), columns=[f"x{j}" for j in range(data.n_features)])
+    frame.insert(1, "owner", np.repeat(labels, data.n_samples))
+    order = np.random.default_rng(0).permutation(len(frame))
+    return frame.iloc[order], np.concatenate(data.y)[order], order
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
+@pytest.mark.parametrize("Learner", LEARNERS)
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_one_table_with_the_task_of_each_row_is_the_same_as_a_table_each(Learner, kind, rng):
+    data = ragged_data(rng, 4, 3, kind)
+    seed = {"random_state": 1} if Learner.private else {}
+    lists = Learner(kind=kind, **seed).fit(data.X, data.y)
+    frame, y, order = stacked(data, ["a", "b", "c", "d"])
+    features = frame.drop(columns="owner")
+    named = Learner(kind=kind, **seed).fit(frame, y, task="owner")
+    vector = Learner(kind=kind, **seed).fit(features.to_numpy(), y, task=frame["owner"])
+    setting = Learner(kind=kind, task="owner", **seed).fit(frame, y)
+    expected = np.concatenate(lists.predict(data.X))[order]
+    for learner in (named, vector, setting):
+        np.testing.assert_allclose(learner.coef_, lists.coef_, atol=1e-6)
+        assert learner.tasks_.tolist() == ["a", "b", "c", "d"]
+    for predicted in (
+        named.predict(frame, task="owner"),
+        setting.predict(frame[frame.columns[::-1]]),
+        named.predict(features, frame["owner"]),
+    ):
+        np.testing.assert_allclose(predicted, expected, atol=1e-5)
+    assert named.feature_names_in_.tolist() == ["x0", "x1", "x2"]
+    assert not hasattr(vector, "feature_names_in_")
+    assert setting.score(frame, y) == pytest.approx(lists.score(data.X, data.y), abs=1e-5)
+
+
+def test_tasks_and_columns_that_do_not_fit_are_named(rng):
+    data = ragged_data(rng, 3, 3)
+    frame, y, _ = stacked(data, [10, 20, 30])
+    learner = SingleTaskLearner(task="owner").fit(frame, y)
+    twice = frame[[*frame.columns, "x0"]]
+    for table, message in [
+        (frame.assign(owner=40), "not fitted on task 40"),
+        (frame.drop(columns="x1"), "not those of fit: missing 'x1'"),
+        (frame.assign(extra=1.0), "not those of fit: not known 'extra'"),
+        (twice, "not those of fit: there twice 'x0'"),
+        (frame.drop(columns="owner"), "task = 'owner' is no column of X"),
+        (frame.assign(owner=np.nan), "rows have no task"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            learner.predict(table)
+    features = frame.drop(columns="owner")
+    with pytest.raises(InputError, match="2 task labels for"):
+        SingleTaskLearner().fit(features, y, task=[1, 2])
+    with pytest.raises(InputError, match="fitted on 3 tasks: give task"):
+        SingleTaskLearner().fit(features, y, task=frame["owner"]).predict(features)
+    with pytest.raises(InputError, match="X is sparse"):
+        SingleTaskLearner().fit(csr_array(features.to_numpy()), y)
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
+@pytest.mark.parametrize("labels", [("no", "yes"), (0, 1), (False, True)])
+@pytest.mark.parametrize("Learner", LEARNERS)
+def test_binary_labels_may_be_any_two(Learner, labels, rng):
+    data = ragged_data(rng, 4, 3, "binary")
+    y = [np.where(target > 0, labels[1], labels[0]) for target in data.y]
+    seed = {"random_state": 1} if Learner.private else {}
+    named = {"classes": labels} if Learner.private else {}
+    signed = Learner(kind="binary", **seed).fit(data.X, data.y)
+    learner = Learner(kind="binary", **seed, **named).fit(data.X, y)
+    np.testing.assert_array_equal(learner.coef_, signed.coef_)
+    assert learner.classes_.tolist() == list(labels)
+    for own, sign in zip(learner.predict(data.X), signed.predict(data.X), strict=True):
+        np.testing.assert_array_equal(own == labels[1], sign == 1)
+
+
+def test_labels_that_are_not_two_classes_are_refused(rng):
+    data = ragged_data(rng, 4, 3, "binary")
+    three = [np.arange(len(target)) % 3 for target in data.y]
+    with pytest.raises(InputError, match="need two classes, and y has 3"):
+        SingleTaskLearner(kind="binary").fit(data.X, three)
+    text = [np.where(target > 0, "yes", "no") for target in data.y]
+    with pytest.raises(InputError, match="the labels are text: name them, classes="):
+        PrivateFeatureLearner(kind="binary").fit(data.X, text)
+    with pytest.raises(InputError, match="give two labels"):
+        PrivateFeatureLearner(kind="binary", classes=("no", "no")).fit(data.X, text)
+
+
+def test_a_table_without_tasks_is_one_task(rng):
+    X, y = rng.standard_normal((30, 3)), rng.standard_normal(30)
+    learner = SingleTaskLearner().fit(X, y)
+    np.testing.assert_array_equal(learner.coef_, SingleTaskLearner().fit([X], [y]).coef_)
+    assert learner.predict(X).shape == (30,)
+
+
+def test_a_grid_search_with_the_task_as_a_setting(rng):
+    """Folds within tasks; a whole task that is held out has no model."""
+    data = ragged_data(rng, 3, 3)
+    frame, y, _ = stacked(data, ["a", "b", "c"])
+    folds = list(StratifiedKFold(2).split(frame, frame["owner"]))
+    search = GridSearchCV(SingleTaskLearner(task="owner"), {"lam": [1e-3, 1e4]}, cv=folds)
+    assert search.fit(frame, y).best_params_ == {"lam": 1e-3}
+    assert search.predict(frame).shape == y.shape
