@@ -422,8 +422,8 @@ class PrivateFeatureLearner(_Learner):
     epsilon, delta : float
     mechanism : Mechanism or str
         Or its name, as on the command line: `Gaussian` or `TwoSidedWishart` (proved), `NoNoise`.
-    tuning : {"local", "votes", "shared"}
-        "local" and "votes" are covered by the budget; "shared" is better and is not.
+    tuning : {"local", "hyper", "votes", "shared"}
+        All but "shared" are covered by the budget.
     affine : float
         Weight of the common mean, between 0 and 1.
     rounds : "auto" or int

@@ -484,6 +484,16 @@ def test_preferences_are_bounded_and_follow_the_noise():
     assert means[2] > means[0] + 0.5
 
 
+def test_a_task_whose_rows_show_nothing_has_no_preference():
+    X = [np.eye(3), np.zeros((0, 3)), np.zeros((4, 3))]
+    data = MultiTaskData.checked(X, [np.ones(3), np.zeros(0), np.ones(4)], strict=False)
+    rows = rows_at(datafit_for(data), None)
+    separate = separate_priors(datafit_for(data))[-1]
+    q = preferences(PriorPath(rows, separate, gamma_grid(rows, GRID)))
+    assert q[0, 0] != 0
+    np.testing.assert_array_equal(q[1:], 0)
+
+
 @pytest.mark.parametrize("m", [10, 140])
 @pytest.mark.parametrize("d", [1, 2, 20])
 def test_the_parts_of_a_plan_cost_what_is_stated(m, d, rng):

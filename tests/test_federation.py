@@ -121,6 +121,8 @@ MR = "method=mr_mtl method.eta=public method.grid.gamma=0.05 method.grid.n_round
         ("method=lr_sp method.eta=public privacy=gaussian", "regression", 10),
         ("method=rl privacy=gaussian method.eta=public", "regression", 10),
         ("method=fl_local privacy=none", "regression", 3),
+        ("method=fl_hyper privacy=gaussian epsilon=0.1", "regression", 2),
+        ("method=fl_hyper privacy=gaussian epsilon=1000", "regression", 5),
     ],
 )
 def test_apart_is_together_to_the_last_bit(place, settings, kind, rounds):

@@ -159,13 +159,13 @@ def replacements(rng, kind):
     yield "not a number in y", (X, np.where(np.arange(9) == 1, np.nan, y))
 
 
-def fitted(X, y, kind, method, candidate, mechanism, played=None):
+def fitted(X, y, kind, method, candidate, mechanism, played=None, epsilon=EPSILON):
     """Models and tape of a fit with everything declared; the same randomness every time."""
     data = MultiTaskData.checked(X, y, kind, strict=False).with_row_norm(1.0)
     data = replace(data, n_public=(1, 300))
     datafit = datafit_for(data, True, method.eta == "public" if hasattr(method, "eta") else False)
     tape = []
-    budget = Taped(mechanism, EPSILON, DELTA, tape=(tape,), played=played)
+    budget = Taped(mechanism, epsilon, DELTA, tape=(tape,), played=played)
     start = ridge_path(datafit, [0.2])[0]
     rng = np.random.default_rng(11)
     ((_, W),) = method.fit(datafit, start, [candidate], budget, rng)
@@ -179,25 +179,48 @@ def test_replacing_a_task_changes_no_other_model_and_moves_a_release_as_stated(k
     for method, candidate, mechanism in private_methods(T):
         if method.name == "dp_aggr" and kind == "regression":
             continue  # claimed only
-        W, tape, statement = fitted(data.X, data.y, kind, method, candidate, mechanism)
-        assert statement.proved is not None
-        assert "tuning-not-charged" not in statement.caveats or method.name == "dp_aggr"
-        for name, (x, t) in replacements(rng, kind):
-            X, y = (x, *data.X[1:]), (t, *data.y[1:])
-            other, replayed, _ = fitted(X, y, kind, method, candidate, mechanism, played=tape)
-            words = f"{method.name}, {mechanism.name}, {name}"
-            np.testing.assert_array_equal(other[1:], W[1:], err_msg=words)
-            assert np.isfinite(other).all(), words
-            assert len(replayed) == len(tape)
-            for a, b in zip(tape, replayed, strict=True):
-                if "scores" in a:
-                    moved = np.abs(a["scores"] - b["scores"])
-                    assert moved[:, 1:].max() == 0
-                    assert moved.max() <= 1, words
-                    continue
-                assert distance(a, b) <= a["budget"] * (1 + 1e-9), words
-            checked += 1
+        checked += replaced(rng, data, kind, method, candidate, mechanism)
     assert checked >= 15 * len(list(replacements(rng, kind)))
+
+
+def replaced(rng, data, kind, method, candidate, mechanism, epsilon=EPSILON):
+    """Replace the first task by every extreme one; returns how many there were."""
+    setting, checked = (kind, method, candidate, mechanism), 0
+    W, tape, statement = fitted(data.X, data.y, *setting, epsilon=epsilon)
+    assert statement.proved is not None
+    assert "tuning-not-charged" not in statement.caveats or method.name == "dp_aggr"
+    for name, (x, t) in replacements(rng, kind):
+        X, y = (x, *data.X[1:]), (t, *data.y[1:])
+        other, replayed, _ = fitted(X, y, *setting, played=tape, epsilon=epsilon)
+        words = f"{method.name}, {mechanism.name}, {name}"
+        np.testing.assert_array_equal(other[1:], W[1:], err_msg=words)
+        assert np.isfinite(other).all(), words
+        assert len(replayed) == len(tape)
+        for a, b in zip(tape, replayed, strict=True):
+            if "scores" in a:
+                moved = np.abs(a["scores"] - b["scores"])
+                assert moved[:, 1:].max() == 0
+                assert moved.max() <= 1, words
+                continue
+            assert distance(a, b) <= a["budget"] * (1 + 1e-9), words
+        checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize(
+    ("epsilon", "kinds"),
+    [
+        (0.1, ["sum", "parts"]),
+        (20.0, ["sum", "covariance"]),
+        (200.0, ["sum", "covariance", "sum"]),
+    ],
+)
+def test_every_plan_of_the_hyper_prior_is_replayed(kind, epsilon, kinds, rng):
+    data, method = ragged_data(rng, M, D, kind, low=6, high=12), FeatureLearning("fl", "hyper")
+    gates = method.gates(None, Budget(Gaussian(), epsilon, DELTA), datafit_for(data))
+    assert [gate.release.kind for gate in gates] == kinds
+    assert replaced(rng, data, kind, method, Candidate(), Gaussian(), epsilon) > 20
 
 
 def test_a_release_without_noise_still_bounds_what_crosses(rng):

@@ -42,10 +42,12 @@ def log_ratio(path, scale=1.0):
 
 def preferences(path):
     r"""q_i in [-1, 1]: a task's posterior mean of log(rho) under a flat prior on the grid, clipped
-    to the center of `BELIEF` +- `REACH` and scaled; shape (m, 1)."""
+    to the center of `BELIEF` +- `REACH` and scaled; shape (m, 1). A task whose rows show nothing
+    (none, or all zero) has no preference: q_i = 0."""
     log_evidence, _ = path.evidence()
     mean = (softmax(log_evidence, axis=0) * log_ratio(path)).sum(axis=0)
-    return np.clip((mean - BELIEF.center) / REACH, -1, 1)[:, None]
+    q = np.clip((mean - BELIEF.center) / REACH, -1, 1)
+    return np.where(path.signal() > TINY, q, 0.0)[:, None]
 
 
 def by_hierarchy(paths, scales, belief):
