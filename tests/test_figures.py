@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, make_run, mpmtl_run, run_all
+from matplotlib.text import Text
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
 from mpmtl.paper.catalogue import KINDS, make
-from mpmtl.paper.figures import (
-    matrices,
-    privacy_accuracy,
-)
+from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy
+from mpmtl.paper.figures.style import METHODS, figure, labels_at_lines, legend_below, look
+from mpmtl.privacy.statements import MARK_WORDS
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def everything(results):
         for m in (6, 12):
             words = (f"dataset.used={m}", f"tag='task_number/{m}'")
             jobs.append((f"method={method}", "epsilon=0.1", *words))
-    jobs += [("experiment=task_relations", f"method={name}") for name in ("lr", "dp_mtrl")]
+    jobs += [("experiment=task_relations", f"method={name}") for name in ("lr", "dp_mtrl", "stl")]
     jobs.append(("experiment=noise_to_signal",))
     run_all(results, 2, *jobs)
     rng = np.random.default_rng(0)
@@ -216,3 +216,54 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     assert done.returncode == 2
     assert "p.csv is not the table of this figure: it has dataset" in done.stderr
     assert python("redraw_figures.py", tmp_path / "none").returncode == 2
+
+
+def test_a_method_has_one_colour_and_no_other_has_it():
+    assert len({colour for colour, _ in METHODS.values()}) == len(METHODS)
+    for method in METHODS:
+        assert look(method, "proved")["color"] == look(method, "claimed*")["color"]
+    assert [look("fl", status)["ls"] for status in ("proved", "proved*", "none")] == [
+        "-",
+        "--",
+        ":",
+    ]
+
+
+def test_labels_at_lines_stay_apart_and_in_the_picture(tmp_path):
+    heights = [0.0, 0.0, 0.01, 0.5, 0.51, 0.52, 1.0, 1.0]
+    with figure(tmp_path / "a", pd.DataFrame({"y": heights})) as ax:
+        labels_at_lines(ax, [(y, str(k), "k") for k, y in enumerate(heights)])
+        places = [text.xyann[1] for text in ax.texts]
+    assert min(np.diff(places)) > 0.07
+    assert -1e-9 <= min(places) <= max(places) <= 1 + 1e-9
+
+
+def test_relations_have_a_panel_of_separate_tasks(everything):
+    panels = set(matrices.collect_relations(everything).panel)
+    assert {"stl, separate tasks: relation", "stl, separate tasks: models"} <= panels
+
+
+def test_intervals_of_the_budget_are_paired_with_the_best_setting(everything):
+    table = budget_allocation.collect(everything, "convex")
+    private = table[table.privacy != "none"]
+    assert private.loc[private["mean"].idxmin(), "half_width"] == 0
+    assert (private.half_width >= 0).all()
+    assert table[table.privacy == "none"].half_width.isna().all()
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_the_words_of_the_mark_do_not_lie_over_a_legend(tmp_path, below):
+    table = pd.DataFrame({"x": [1, 2], "status": ["claimed*"] * 2})
+    with figure(tmp_path / "a", table) as ax:
+        for k in range(4):
+            ax.plot(table.x, label=f"a long name of a line in the legend {k}")
+        if below:
+            legend_below(ax)
+    drawn = ax.figure
+    drawn.draw_without_rendering()
+    words = [text for text in drawn.findobj(Text) if text.get_text() == MARK_WORDS]
+    assert len(words) == 1
+    box = words[0].get_window_extent()
+    others = [text for legend in drawn.legends for text in legend.get_texts()]
+    assert len(others) == 4 * below
+    assert not any(box.overlaps(text.get_window_extent()) for text in others)

@@ -49,13 +49,15 @@ KINDS = {
         matrices.collect_relations,
         matrices.draw,
         "Cosines between the tasks' models, mean over replicates (above), and the models of the "
-        "first replicate (below): true, by dp_mtrl and by lr, both at a claimed eps = 0.1.",
+        "first replicate (below): true, of separate tasks where these were run, by dp_mtrl and by "
+        "lr, both at a claimed eps = 0.1.",
     ),
     "budget_allocation": Kind(
         budget_allocation.collect,
         budget_allocation.draw,
         "Cross-validation error of lr at a claimed eps = 0.1 over how the budget is shared by the "
-        "rounds, with and without acceleration.",
+        "rounds, with and without acceleration. Bars: 95 % intervals of the paired difference to "
+        "the best setting.",
         of="form",
     ),
     "noise_to_signal": Kind(
@@ -92,8 +94,9 @@ KINDS = {
     "proved_tradeoff": Kind(
         proved_tradeoff.collect,
         proved_tradeoff.draw,
-        "Accuracy at equal stated budgets. The legend says which are proved, which claimed; "
-        "errors far above separate tasks are cut off.",
+        "Accuracy at equal stated budgets. The names say which are proved, which claimed; dashed: "
+        "the budget does not cover all choices. Methods far worse than separate tasks are named "
+        "below their panel.",
     ),
 }
 

@@ -1,11 +1,15 @@
 """Fig. 4: error of the cross-validation over how the budget is shared by the rounds."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
-from mpmtl.experiments.reader import needed, read_rows, runs, summary
+from mpmtl.errors import ResultsError
+from mpmtl.experiments.reader import needed, read_rows, read_table, runs, summary
 from mpmtl.metrics import METRICS
-from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_band
+from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars, look
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
 
@@ -19,7 +23,10 @@ LINES = (
 def collect(results, form):
     """The best error at each alpha (``form="convex"``) or Q ("strong"), with and without momentum.
 
-    For each replicate the other settings are those that cross-validation finds best there.
+    For each replicate the other settings are those that cross-validation finds best there. Column
+    `half_width` is t_{0.975, n-1} sd(v - v*)/sqrt(n) of the paired difference of a private
+    setting's v to v*, the private setting of the lowest mean, over their n shared replicates: two
+    settings differ where it does not reach the best.
     """
     key, _ = AXES[form]
     experiment = f"budget_allocation_{form}"
@@ -28,27 +35,44 @@ def collect(results, form):
         needed(own.query(query), f"no {experiment} of {query.split()[-1]} below {results}")
         for query in LINES
     ]
-    cv = read_rows(pd.concat(parts), "cv")
+    try:
+        cv, levels = read_rows(pd.concat(parts), "cv"), None
+    except ResultsError:  # of the private runs only: the levels as they were saved
+        saved = Path(results) / f"figures/{experiment}.csv"
+        if not saved.is_file():
+            raise
+        cv, levels = read_rows(parts[0], "cv"), read_table(saved).query("privacy == 'none'")
     private = cv.privacy != "none"
     steps = np.where(cv.accelerated == True, "accelerated", "basic")  # noqa: E712, not all have it
     cv["steps"] = pd.Series(steps, cv.index).where(private)
     cv[key] = cv[key].where(private).astype(float)
     keys = ["method", "privacy", "status", "steps", key]
     best = cv.groupby([*keys, "replicate"], dropna=False).score.min()
-    return summary(best.rename("value").reset_index(), keys)
+    best = best.rename("value").reset_index()
+    table = summary(best, keys)
+    setting = ["steps", key]
+    each = best.dropna(subset=key).pivot(index="replicate", columns=setting, values="value")
+    difference = each.sub(each[each.mean().idxmin()], axis=0)
+    n = difference.count()
+    half = (t.ppf(0.975, n - 1) * difference.std() / np.sqrt(n)).rename("half_width")
+    table = table.join(half, on=setting)
+    return table if levels is None else pd.concat([table, levels], ignore_index=True)
 
 
 def draw(table, path):
     """Lines over alpha or Q, whichever the table has, with separate tasks as a level."""
     key, label = next(AXES[form] for form in AXES if AXES[form][0] in table)
     level = table.set_index("method")["mean"]
-    with figure(path, table) as ax:
-        for k, (steps, line) in enumerate(table.groupby("steps", sort=False)):
+    with figure(path, table, height=3.1) as ax:
+        for steps, line in table.groupby("steps", sort=False):
             line, first = line.sort_values(key), line.iloc[0]
+            style = look(first.method, first.status)
+            if steps == "basic":  # the same method, open markers
+                style |= {"markerfacecolor": "white", "marker": "s"}
             words = legend_words(first.method, first.privacy, first.status)
-            line_with_band(ax, line[key], line, k, f"{words}, {steps}")
+            line_with_bars(ax, line[key], line, style, f"{words}, {steps} steps", "half_width")
         stl, mtl = level["stl"], level["mtl_lr"]
-        ax.axhline(stl, color="0.35", ls=":", lw=1, label="stl, separate tasks")
+        ax.axhline(stl, color=look("stl")["color"], ls=":", lw=1, label="stl, separate tasks")
         ax.plot([], [], " ", label=f"mtl_lr, not private: {mtl:.3f} (far below)")
         if key == "alpha":
             ax.set_xscale("symlog", linthresh=1)
@@ -56,5 +80,8 @@ def draw(table, path):
             ax.set_xticks([], minor=True)
         ax.set_xlabel(label)
         ax.set_ylabel(f"{METRICS['nmse'].name} on held-out folds")
-        ax.set_title(f"eps = 0.1, mean of {table['count'].max()} replicates, band +- 1 sd")
+        ax.set_title(
+            f"eps = 0.1, mean of {table['count'].max()} replicates\n"
+            "bars: 95 % paired interval to the best setting"
+        )
         legend_below(ax)

@@ -38,6 +38,9 @@ def _table(panels):
     return pd.concat(parts, ignore_index=True)
 
 
+EPSILON = 0.1  # of what is protected in both figures
+
+
 def _run(results, experiment, method, privacy, epsilon):
     """The one run of a results folder with these."""
     query = "experiment == @experiment and method == @method and privacy == @privacy"
@@ -49,7 +52,7 @@ def _run(results, experiment, method, privacy, epsilon):
 def collect_leakage(results):
     """Fig. 2: models before MTL, after it without noise (eps = 1e40), and with it (eps = 0.1)."""
     leaked, protected = (
-        _run(results, "model_leakage", "lr", "wishart", epsilon) for epsilon in (1e40, 0.1)
+        _run(results, "model_leakage", "lr", "wishart", epsilon) for epsilon in (1e40, EPSILON)
     )
     dataset, seed = recorded_dataset(protected, LeakageExample)
     data, _ = dataset.draw(None, seed, 0)
@@ -65,16 +68,17 @@ def collect_relations(results):
     """Fig. 3: cosines of the tasks' models, mean over replicates, and models of one replicate.
 
     The true models differ by replicate, so their mean would be zero: the lower row shows the first
-    replicate, columns scaled to length 1.
+    replicate, columns scaled to length 1. With separate tasks where they have been run.
     """
     dp_mtrl, lr = (
-        _run(results, "task_relations", *pair, 0.1)
+        _run(results, "task_relations", *pair, EPSILON)
         for pair in (("dp_mtrl", "output_perturbation"), ("lr", "wishart"))
     )
     replicates = range(lr.replicates)
     dataset, seed = recorded_dataset(lr, LowRank)
     models = {
         "true": [dataset.truth(seed, r)[0] for r in replicates],
+        **_separate(results, replicates),
         "dp_mtrl (claimed)": [saved_models(dp_mtrl, r) for r in replicates],
         "lr (claimed)": [saved_models(lr, r) for r in replicates],
     }
@@ -88,12 +92,23 @@ def collect_relations(results):
     return _table(relations | first)
 
 
+def _separate(results, replicates):
+    """Models of separate tasks in the same replicates; nothing where these were not run."""
+    stl = runs(results).query("experiment == 'task_relations' and method == 'stl'")
+    if stl.empty:
+        return {}
+    return {"stl, separate tasks": [saved_models(stl.iloc[0], r) for r in replicates]}
+
+
 def draw(table, path):
-    """A picture for each panel, three in a row."""
+    """A picture for each panel, relations above models."""
     panels = list(table.groupby(["panel", "rows"], sort=False))
-    layout = {"nrows": len(panels) // 3, "ncols": 3, "squeeze": False}
+    n_rows = 1 if len(panels) < 6 else 2
+    layout = {"nrows": n_rows, "ncols": len(panels) // n_rows, "squeeze": False}
     height = 2.2 * layout["nrows"]
-    with figure(path, table, width=2 * COLUMN, height=height, **layout) as axes:
+    with figure(
+        path, table, width=2 * COLUMN * layout["ncols"] / 3, height=height, **layout
+    ) as axes:
         for ax, ((title, rows), part) in zip(axes.ravel(), panels, strict=True):
             matrix = part.drop(columns=["panel", "rows", "row"]).to_numpy(float)
             size = np.abs(matrix).max() or 1.0
@@ -107,7 +122,8 @@ def draw(table, path):
                 interpolation="none",
                 extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
             )
-            ax.set_title(textwrap.fill(title, 28))
+            title = title.replace("(claimed):", f"(claimed, eps = {EPSILON:g}):")
+            ax.set_title(textwrap.fill(title, 32))
             ax.locator_params(integer=True)
             ax.set_xlabel("task")
             ax.set_ylabel(rows)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from mpmtl.experiments.reader import needed, read_rows, runs, summary
-from mpmtl.paper.figures.style import COLOURS, figure, legend_below, legend_words, line_with_band
+from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_band, look
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
 
@@ -34,11 +34,13 @@ def draw(table, path):
     """A line over the rounds, with the one value of `dp_mtrl` and the paper's as levels."""
     lr, dp = (table[table.method == method] for method in ("lr", "dp_mtrl"))
     with figure(path, table) as ax:
-        line_with_band(ax, lr["round"], lr, 0, legend_words("lr", "wishart", lr.status.iloc[0]))
+        words = legend_words("lr", "wishart", lr.status.iloc[0])
+        line_with_band(ax, lr["round"], lr, look("lr", lr.status.iloc[0]), words)
+        colour = look("dp_mtrl")["color"]
         mine, status = dp["mean"].iloc[0], dp.status.iloc[0]
-        ax.axhline(mine, color=COLOURS[1], ls="--", lw=1, label=f"dp_mtrl ({status}): {mine:.2f}")
+        ax.axhline(mine, color=colour, ls="--", lw=1, label=f"dp_mtrl ({status}): {mine:.2f}")
         words = f"dp_mtrl as the paper prints it: {PAPER_DP_MTRL}"
-        ax.axhline(PAPER_DP_MTRL, color=COLOURS[1], ls=":", lw=1, label=words)
+        ax.axhline(PAPER_DP_MTRL, color=colour, ls=":", lw=1, label=words)
         ax.set_xlabel("round t")
         ax.set_ylabel("log10(noise / signal)")
         ax.set_title(f"eps = 0.1, mean of {lr['count'].max()} replicates, band +- 1 sd")

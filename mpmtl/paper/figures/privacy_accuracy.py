@@ -65,12 +65,15 @@ def draw(table, path):
 
 
 def _lines(ax, table, stl):
-    ax.axhline(stl, color="0.35", ls=":", lw=1, label=legend_words("stl", "none", "none"))
+    ax.axhline(
+        stl, color=look("stl")["color"], ls=":", lw=1, label=legend_words("stl", "none", "none")
+    )
     lines = table[table.method != "stl"].groupby(["method", "privacy", "status"], sort=False)
-    for k, (key, line) in enumerate(lines):
+    for key, line in lines:
+        style = look(key[0], key[-1])
         if key[-1] == "none":
-            level, colour = line["mean"].iloc[0], look(k)["color"]
-            ax.axhline(level, color=colour, ls="--", lw=1, label=legend_words(*key))
+            level, colour = line["mean"].iloc[0], style["color"]
+            ax.axhline(level, color=colour, ls=":", lw=1.2, label=legend_words(*key))
         else:
             line = line.sort_values("epsilon")
-            line_with_band(ax, line.epsilon, line, k, legend_words(*key))
+            line_with_band(ax, line.epsilon, line, style, legend_words(*key))

@@ -114,13 +114,16 @@ def draw(table, path):
     with figure(path, table, height=3.6) as ax:
         eps = np.geomspace(stated.epsilon.min(), stated.epsilon.max(), 200)
         ax.plot(eps, -np.expm1(-eps), color="0.75", lw=4, label="1 - exp(-epsilon)")
+        sizes = stated[list(SIZES)].drop_duplicates()
+        one_size = len(sizes) == 1
         for k, ((privacy, method), rows) in enumerate(groups):
             rows = rows.sort_values("epsilon")
             ax.plot(
                 rows.epsilon,
                 rows.measured,
-                **look(k),
-                label=legend_words(method, privacy, rows.guarantee.iloc[0]),
+                **look(method, rows.guarantee.iloc[0], privacy),
+                label=legend_words(method, privacy, rows.guarantee.iloc[0])
+                + ("" if one_size else f", {_sizes(rows)}"),
                 markerfacecolor="none",
                 markersize=4 + k % len(MARKERS),  # so that lines at zero can be told apart
                 lw=1,
@@ -131,6 +134,34 @@ def draw(table, path):
         budget_axis(ax, sorted(stated.stated_epsilon.unique()))
         ax.set_yscale("symlog", linthresh=1e-4)
         ax.set_ylim(0, 1)
+        _break_to_zero(ax)
+        if one_size:
+            ax.set_title(_sizes(stated))
         ax.set_xlabel("stated epsilon (one task, all rounds)")
         ax.set_ylabel(f"delta, {100 * stated.confidence.min():g} % lower bound")
         legend_below(ax, ncols=2)
+
+
+def _sizes(rows):
+    """d, m and T of audits in words; a range where they differ."""
+    words = []
+    for name, column in zip(("d", "m", "T"), SIZES, strict=True):
+        ends = dict.fromkeys((rows[column].min(), rows[column].max()))
+        words.append(f"{name} = {' to '.join(f'{value:g}' for value in ends)}")
+    return ", ".join(words)
+
+
+def _break_to_zero(ax):
+    """Two strokes across the axis between zero and the first power of ten: no longer to scale."""
+    for y in (0.4e-4, 0.5e-4):
+        ax.plot(
+            [0],
+            [y],
+            transform=ax.get_yaxis_transform(),
+            marker=[(-1, -0.5), (1, 0.5)],
+            markersize=8,
+            color="k",
+            mew=0.8,
+            clip_on=False,
+            gid="break",
+        )

@@ -6,11 +6,12 @@ from mpmtl.experiments.reader import accuracy, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.comparison import compare
 from mpmtl.paper.figures.style import (
+    COLUMN,
     budget_axis,
     figure,
-    legend_below,
-    legend_words,
+    labels_at_lines,
     line_with_band,
+    look,
 )
 
 
@@ -28,6 +29,8 @@ def collect(results, reference="fl"):
 def draw(table, path):
     """Mean over replicates with bands of one standard deviation, and methods without noise.
 
+    Names stand at the lines. A method of which no point is in the picture is named below the panel.
+
     Parameters
     ----------
     table : DataFrame
@@ -36,33 +39,63 @@ def draw(table, path):
         Without suffix; PNG, PDF and CSV are written.
     """
     datasets = list(table.dataset.unique())
-    noisy = table[np.isfinite(table.epsilon)].rename(columns={"sd": "std"})
-    size = {"width": 2.3 * len(datasets) + 0.4, "height": 3.2, "ncols": len(datasets)}
-    with figure(path, table, squeeze=False, **size) as axes:
-        for ax, dataset in zip(axes[0], datasets, strict=True):
-            rows = table[table.dataset == dataset]
-            for k, ((method, privacy), lines) in enumerate(noisy.groupby(["method", "privacy"])):
-                line = lines[lines.dataset == dataset]
-                status = " or ".join(sorted(lines.status.unique()))
-                line_with_band(ax, line.epsilon, line, k, legend_words(method, privacy, status))
-            ax.axhline(rows.stl.mean(), color="0.3", ls="--", lw=0.8, label="separate tasks")
-            free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
-            for _, row in free.iterrows():
-                ax.axhline(row["mean"], color="0.3", ls=":", lw=0.8, label="best without noise")
-            budget_axis(ax, sorted(noisy.epsilon.unique()))
-            ax.set_title(dataset)
-            ax.set_xlabel("epsilon (one task)")
-            metric = METRICS[rows.metric.iloc[0]]
-            ax.set_ylabel(metric.label)
-            # failures far beyond separate tasks would hide the rest
-            if metric.higher_is_better:
-                top = rows["mean"].max()
-                gap = max(top - rows.stl.mean(), 0.005)
-                ax.set_ylim(top - 3 * gap, top + 0.2 * gap)
-            else:
-                low, top = rows["mean"].min(), 1.15 * rows.stl.mean()
-                ax.set_ylim(low - 0.06 * (top - low), top)
-        counts = dict.fromkeys((table.n.min(), table.n.max()))
-        words = f"mean of {' to '.join(map(str, counts))} replicates, band +- 1 sd"
-        axes[0, 0].figure.suptitle(words, size=8)
-        legend_below(axes, ncols=len(datasets) + 1)
+    columns = min(2, len(datasets))
+    n_rows = -(-len(datasets) // columns)
+    size = {"width": COLUMN * max(columns, 1.3), "height": 3 * n_rows + 0.3}
+    with figure(path, table, squeeze=False, nrows=n_rows, ncols=columns, **size) as axes:
+        for ax, dataset in zip(axes.ravel(), datasets, strict=False):
+            _panel(ax, table[table.dataset == dataset], dataset)
+        for ax in axes.ravel()[len(datasets) :]:
+            ax.set_axis_off()
+        axes[0, 0].figure.suptitle(
+            "Mean over replicates, band +- 1 sd. Solid: the budget covers every choice;\n"
+            "dashed (*): not all of them; dotted: no budget.",
+            size=7,
+        )
+
+
+def _limits(rows):
+    """Limits of a panel: failures far beyond separate tasks would hide the rest."""
+    stl = rows.stl.mean()
+    if METRICS[rows.metric.iloc[0]].higher_is_better:
+        top = rows["mean"].max()
+        gap = max(top - stl, 0.005)
+        return top - 3 * gap, top + 0.2 * gap
+    low, top = rows["mean"].min(), 1.15 * stl
+    return low - 0.06 * (top - low), top
+
+
+def _panel(ax, rows, dataset):
+    noisy = rows[np.isfinite(rows.epsilon)].rename(columns={"sd": "std"})
+    low, high = _limits(rows)
+    several = noisy.groupby("method").privacy.nunique() > 1
+    ends, beyond = [], []
+    for (method, privacy), line in noisy.groupby(["method", "privacy"]):
+        line = line.sort_values("epsilon")
+        status = " or ".join(sorted(line.status.unique()))
+        name = f"{method}/{privacy}" if several[method] else method
+        shown = line[line["mean"].between(low, high)]
+        if shown.empty:
+            beyond.append(name)
+            continue
+        style = look(method, status, privacy if several[method] else None)
+        line_with_band(ax, line.epsilon, line, style, name)
+        ends.append((shown["mean"].iloc[-1], f"{name} ({status})", style["color"]))
+    levels = [(rows.stl.mean(), "separate tasks", "stl")]
+    free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
+    levels += [
+        (row["mean"], f"{row.method}, not private", row.method) for _, row in free.iterrows()
+    ]
+    for level, name, method in levels:
+        style = look(method, "none")
+        ax.axhline(level, color=style["color"], ls=style["ls"], lw=1)
+        ends.append((level, name, style["color"]))
+    if len(noisy):
+        budget_axis(ax, sorted(noisy.epsilon.unique()))
+    ax.set_ylim(low, high)
+    labels_at_lines(ax, ends)
+    counts = dict.fromkeys((rows.n.min(), rows.n.max()))
+    ax.set_title(f"{dataset}, {' to '.join(map(str, counts))} replicates")
+    off = f"\noff the picture: {', '.join(beyond)}" if beyond else ""
+    ax.set_xlabel(f"epsilon (one task){off}")
+    ax.set_ylabel(METRICS[rows.metric.iloc[0]].label)

@@ -11,9 +11,32 @@ from matplotlib.figure import Figure
 from mpmtl.privacy.statements import MARK, MARK_WORDS
 
 COLUMN = 3.5  # inches
-#: Okabe and Ito's colours, in the order in which lines take them.
+#: Okabe and Ito's colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: Colour and marker of each method, the same in all figures.
+METHODS = {
+    "lr": (COLOURS[0], "o"),
+    "gs": (COLOURS[1], "s"),
+    "fl": (COLOURS[2], "^"),
+    "fedrep": (COLOURS[3], "D"),
+    "fl_local": (COLOURS[4], "v"),
+    "fl_votes": (COLOURS[5], "P"),
+    "fl_hyper": ("#117733", "8"),
+    "mr_mtl": (COLOURS[6], "X"),
+    "dp_mtrl": ("#882255", "<"),
+    "dp_aggr": ("#999933", ">"),
+    "mtl": ("#332288", "h"),
+    "mtl_lr": ("#6A3D9A", "p"),
+    "mtl_gs": ("#661100", "H"),
+    "mtrl": ("#44AA99", "d"),
+    "stl": ("#595959", "."),
+    "stl_best": ("#737373", "1"),
+    "stl_local": ("#8C8C8C", "2"),
+}
+OTHER = ("#BDA000", "*")  # a method of the user's own
+#: Markers that tell the mechanisms of one method apart; one that is not here has the method's.
+MECHANISMS = {"gaussian": "s", "two_sided_wishart": "D", "laplace": "^"}
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -55,18 +78,68 @@ def figure(path, table, width=COLUMN, height=2.6, **subplots):
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn.subplots(**subplots)
         if "status" in table and table.status.str.endswith(MARK).any():
-            drawn.supxlabel(MARK_WORDS, size=6, x=0.99, ha="right")
+            if drawn.legends:  # at the figure's edge, where the words would lie over it
+                drawn.legends[0].set_title(MARK_WORDS, {"size": 6})
+            else:
+                drawn.supxlabel(MARK_WORDS, size=6, x=0.99, ha="right")
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})
         drawn.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     pd.DataFrame(table).to_csv(path.with_suffix(".csv"), index=False)
 
 
-def look(k):
-    """Colour, marker and line of the k-th line of a figure; from the eighth on dashed."""
-    n = len(COLOURS)
-    marker = MARKERS[(k + k // n) % n]  # the second line of a colour has another marker
-    return {"color": COLOURS[k % n], "marker": marker, "ls": "-" if k < n else "--"}
+def look(method, status="", mechanism=None):
+    """Colour, marker and line style of a method, the same in all figures.
+
+    Dotted without a budget, dashed where the budget does not cover all choices, else solid. With a
+    `mechanism` the marker is that of the mechanism, for figures with several of one method.
+    """
+    colour, marker = METHODS.get(method, OTHER)
+    style = ":" if status == "none" else "--" if status.endswith(MARK) else "-"
+    return {"color": colour, "marker": MECHANISMS.get(mechanism, marker), "ls": style}
+
+
+def labels_at_lines(ax, ends):
+    """Write names at the right of the axes, each near the end of its line, apart from each other.
+
+    Parameters
+    ----------
+    ax : Axes
+        With its limits set.
+    ends : list of (float, str, colour)
+        Where a line ends, its name and its colour.
+    """
+    low, high = ax.get_ylim()
+    ends = sorted(((y - low) / (high - low), name, colour) for y, name, colour in ends)
+    gap = 0.075
+    groups = []  # [mean of what its labels want for the lowest, number]: those that touch merge
+    for y, *_ in ends:
+        groups.append([y, 1])
+        while len(groups) > 1 and groups[-2][0] + gap * groups[-2][1] > groups[-1][0]:
+            (a, n), (b, k) = groups[-2:]
+            groups[-2:] = [[(n * a + k * (b - gap * n)) / (n + k), n + k]]
+            span = gap * (n + k - 1)
+            groups[-1][0] = min(max(groups[-1][0], 0.0), 1 - span)
+    places = [start + gap * k for start, n in groups for k in range(n)]
+    for place, (y, name, colour) in zip(places, ends, strict=True):
+        ax.annotate(
+            name,
+            (1.0, y),
+            (1.06, place),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            color=colour,
+            size=6.5,
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "lw": 0.5,
+                "shrinkA": 1,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
 def budget_axis(ax, budgets):
@@ -92,14 +165,14 @@ def legend_below(axes, ncols=1):
     axes[0].figure.legend(named.values(), named, loc="outside lower center", ncols=ncols)
 
 
-def line_with_band(ax, x, table, k, label):
-    """The k-th line of a figure: column `mean` over x, and a band of one `std`."""
+def line_with_band(ax, x, table, style, label):
+    """A line in a style (`look`): column `mean` over x, and a band of one `std`."""
     every = 1 + len(table) // 20  # markers stay apart
-    ax.plot(x, table["mean"], label=label, markevery=every, **look(k))
+    ax.plot(x, table["mean"], label=label, markevery=every, **style)
     low, high = table["mean"] - table["std"], table["mean"] + table["std"]
-    ax.fill_between(x, low, high, color=look(k)["color"], alpha=0.15, lw=0)
+    ax.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
-def line_with_bars(ax, x, table, k, label):
-    """The k-th line of a figure: column `mean` over x, with bars of one `std`."""
-    ax.errorbar(x, table["mean"], table["std"], capsize=2, label=label, **look(k))
+def line_with_bars(ax, x, table, style, label, bars="std"):
+    """A line in a style (`look`): column `mean` over x, with bars of the column `bars`."""
+    ax.errorbar(x, table["mean"], table[bars], capsize=2, label=label, **style)

@@ -2,7 +2,7 @@
 
 from mpmtl.experiments.reader import accuracy, needed, runs, summary
 from mpmtl.metrics import METRICS
-from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars
+from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars, look
 
 
 def collect(results):
@@ -19,12 +19,12 @@ def draw(table, path):
     """A line over the number of tasks for each method."""
     keys = ["method", "privacy", "status", "epsilon"]
     with figure(path, table) as ax:
-        for k, (key, line) in enumerate(table.groupby(keys, dropna=False)):
+        for key, line in table.groupby(keys, dropna=False):
             method, privacy, status, epsilon = key
             line = line.sort_values("m")
             words = legend_words(method, privacy, status)
             budget = "" if status == "none" else f", eps = {epsilon:g}"
-            line_with_bars(ax, line.m, line, k, words + budget)
+            line_with_bars(ax, line.m, line, look(method, status), words + budget)
         ax.set_xscale("log")
         ax.set_xticks(sorted(table.m.unique()), sorted(table.m.unique()))
         ax.set_xticks([], minor=True)

@@ -5,7 +5,14 @@ import numpy as np
 from mpmtl.experiments.reader import accuracy, needed, runs, summary
 from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.privacy_accuracy import BASELINES
-from mpmtl.paper.figures.style import COLUMN, figure, legend_below, legend_words, line_with_bars
+from mpmtl.paper.figures.style import (
+    COLUMN,
+    figure,
+    legend_below,
+    legend_words,
+    line_with_bars,
+    look,
+)
 
 
 def collect(results, dataset):
@@ -34,19 +41,23 @@ def draw(table, path):
     layout = {"nrows": 2, "ncols": len(budgets), "sharex": True, "sharey": "row", "squeeze": False}
     with figure(path, table, width=COLUMN * len(budgets), height=5, **layout) as axes:
         for column, eps in enumerate(budgets):
-            for k, key in enumerate(lines):
+            for key in lines:
                 here = (table[["method", "privacy", "status"]] == list(key)).all(axis=1)
                 line = table[here & ((table.epsilon == eps) | table.epsilon.isna())].sort_values(
                     "percent"
                 )
                 ax = axes[int(key.method in BASELINES), column]
-                line_with_bars(ax, line.percent, line, k, legend_words(*key))
+                style = look(key.method, key.status)
+                line_with_bars(ax, line.percent, line, style, legend_words(*key))
             axes[0, column].set_title(f"eps = {eps:g}")
             axes[1, column].set_xlabel("samples that train, %")
         for ax in axes[:, 0]:
-            ax.set_ylabel(METRICS[metric].label)
+            pooled = metric == "nmse_pooled"
+            ax.set_ylabel(
+                "pooled nMSE\nall tasks' test samples" if pooled else METRICS[metric].label
+            )
         ticks = np.sort(table.percent.unique())
         axes[0, 0].set_xticks(ticks, [f"{t:g}" for t in ticks])
         n = table["count"].max()
         axes[0, 0].figure.suptitle(f"{dataset}: mean of {n} replicates, bars +- 1 sd", size=8)
-        legend_below(axes[:, 0], ncols=len(budgets))
+        legend_below(axes[:, 0], ncols=2)
