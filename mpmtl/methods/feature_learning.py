@@ -15,7 +15,7 @@ from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.hierarchy import BELIEF, GRID, REACH, by_hierarchy, preferences
-from mpmtl.solvers.moments import HOPELESS, Moments
+from mpmtl.solvers.moments import Moments, hopeless
 from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, parts_priors
 from mpmtl.solvers.refinement import FLOORS, contributions, rank, subspace_of
 
@@ -239,8 +239,7 @@ class FeatureLearning(Method):
         if len(plan.parts):
             gate = budget.open(signed_parts(d), 1, rng, log=log).with_budgets(plan.parts)
             parts, sd = gate(1, directions(shown), 1.0), np.sqrt(2) * gate.scale(1, 1.0)
-            hopeless = sd * np.sqrt(d) > HOPELESS * m
-            return averaged([] if hopeless else parts_priors(parts, sd, m))[0]
+            return averaged([] if hopeless(sd, d, m) else parts_priors(parts, sd, m))[0]
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
         gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)
@@ -250,7 +249,7 @@ class FeatureLearning(Method):
             K = np.sqrt(moments.K2)
             moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
-            learned = moments.priors_that_show(once) if hyper else moments.priors(once)
+            learned = [] if hyper and moments.hopeless else moments.priors(once, ahead=not hyper)
             W, shown = averaged(learned, t == T)
         if len(plan.refinements) == 0:
             return W

@@ -60,19 +60,20 @@ class Moments:
             self.mean = shrunk_mean(self.total, self.sd, self.m)
             self.radius = np.sqrt(1 - self.mean @ self.mean)
 
-    def priors(self, own):
-        """The candidate priors; `own` leaves every task's own direction free."""
+    def priors(self, own, ahead=True):
+        """The candidate priors; `own` leaves every task's own direction free. With `ahead` the mean
+        is also tried where the rounds seem to go, which tasks cannot tell from their own rows."""
         total = self.total if self.affine > 0 else None
-        return priors(
-            self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, self.ahead
-        )
+        ahead = self.ahead if ahead else None
+        return priors(self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, ahead)
 
-    def priors_that_show(self, own):
-        """The same without the mean ahead, which tasks cannot tell from their own rows alone; none
-        where noise hides every eigenvalue of S (at most m) and is some times the largest norm of
-        the sum of the v_i (m as well)."""
+    @property
+    def hopeless(self):
+        """Whether noise hides every eigenvalue of S (at most m) and the sum of the v_i."""
         hidden = self.noise.radius * self.scale > self.m
-        if hidden and self.sd * np.sqrt(self.d) > HOPELESS * self.m:
-            return []
-        total = self.total if self.affine > 0 else None
-        return priors(self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own)
+        return hidden and hopeless(self.sd, self.d, self.m)
+
+
+def hopeless(sd, d, m):
+    """Whether noise on a sum of m unit vectors is some times the largest norm of the sum, m."""
+    return sd * np.sqrt(d) > HOPELESS * m

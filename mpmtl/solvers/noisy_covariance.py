@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import brentq
 
-from mpmtl.privacy.clipping import directions
 from mpmtl.privacy.releases import covariance
 from mpmtl.streams import stream
 
@@ -147,20 +146,21 @@ def mean_directions(S, total, noise, sd, m):
 
     With the sum phi u and its part (phi^2/m) u u' of S, the log likelihood of the direction u is
     :math:`\phi\, u't/\text{sd}^2 + \tfrac{\phi^2}{2m} u'Su/\text{noise.sd}^2`; the second
-    estimate is one step of its fixed point from t. phi^2 = ||t||^2 - d sd^2, at least (m/5)^2 and
-    below m^2 (`size_of_mean`).
+    estimate is one step of its fixed point from t.
     """
-    u = refined = directions(total)
-    phi = m * size_of_mean(total, sd, m)
+    u, phi = noisy_direction(total, sd, m)
+    refined = u
     if sd > 0:
         step = phi * total / sd**2 + phi**2 / m * (S @ u) / noise.sd**2
         refined = step / max(np.sqrt(step @ step), 1e-300)
     return [min(phi / m, LARGEST_MEAN) * v for v in (u, refined)]
 
 
-def size_of_mean(total, sd, m):
-    """Norm of the mean by which directions are scaled: .2 to .98, as tasks choose its scale."""
-    return min(np.sqrt(max(total @ total / m**2 - len(total) * (sd / m) ** 2, 0.04)), LARGEST_MEAN)
+def noisy_direction(total, sd, m):
+    """Direction u of a noisy sum t, and the norm phi of the sum: phi^2 = ||t||^2 - d sd^2, at least
+    (m/5)^2, as the tasks choose the scale of the mean later."""
+    norm = max(np.sqrt(total @ total), 1e-300)
+    return total / norm, np.sqrt(max(norm**2 - len(total) * sd**2, (m / 5) ** 2))
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,8 @@ def parts_priors(parts, sd, m):
         Prior(f"sizes^{power}", _prior(levels[kappa], np.eye(d), power))
         for kappa, power in ((1 / 8, 1), (1 / 8, 3), (2, 3), (2, 6))
     ]
-    mean = size_of_mean(total, sd, m) * directions(total)
+    u, phi = noisy_direction(total, sd, m)
+    mean = min(phi / m, LARGEST_MEAN) * u
     scaled = mean * np.sqrt(d / (1 - mean @ mean))
     return [*candidates, Prior("mean", np.eye(d), scaled, own=True)]
 
