@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from mpmtl.federation.messages import packed, unpacked  # noqa: E402
 from mpmtl.streams import stream  # noqa: E402
 
 SEED = 3
+KEYS = ("noise-seed", "honest", "colluding")
 SETTINGS = f"{FL} method.rounds=2"
 
 
@@ -37,11 +39,15 @@ def place(tmp_path_factory):
     return write_study(tmp_path_factory.mktemp("study"))
 
 
+def study_in(config, schema):
+    return study_of(config["settings"], str(schema), *map(config.get, KEYS))
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(server, "POLL", 0.01)
     for module in (client, server):  # composing takes long
-        monkeypatch.setattr(module, "Study", study_of)
+        monkeypatch.setattr(module, "Study", SimpleNamespace(of=study_in))
     for name in ("run_id", "node_id", "task_id"):  # as a process of Flower's has them
         setattr(TaskIdentity, name, 1)
 
@@ -98,6 +104,9 @@ def configs(place, folder, names=NAMES):
         "deadline": 0.05,
         "out": str(folder / "results"),
         "noise-seed": str(SEED),
+        "honest": 0,
+        "colluding": 0,
+        "nodes": "",
         "simulated-table": "",
     }
     nodes = {
