@@ -2,9 +2,9 @@
 
 Keys, secret shares and their encryption are those of Flower's `secaggplus_mod`, which answers three
 of the four stages. The stage in which an owner masks its vector is here, on integers modulo 2^64:
-Flower's own rounds to 32 bits at random, and takes a mask from 32 bits of its key, which can be
-tried out one after the other. Here a mask is an AES-256 key stream of the whole key. Every owner
-has a mask in common with every other one (SecAgg+ with the complete graph).
+Flower's own rounds to 32 bits at random, and takes a mask from 32 bits of its key, so that the one
+between two honest owners can be tried out. Here a mask is an AES-256 key stream of the whole key.
+Every owner has a mask in common with every other one (SecAgg+ with the complete graph).
 
 References
 ----------
