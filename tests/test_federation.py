@@ -72,8 +72,8 @@ def together(place, settings, kind="regression", without=(), seed=3):
 
 
 @cache  # composing takes long, and a study holds no rows
-def study_of(settings, schema, seed="3"):
-    return Study(settings, schema, seed)
+def study_of(settings, schema, seed="3", honest=0, colluding=0):
+    return Study(settings, schema, seed, honest, colluding)
 
 
 def owners(place, settings, kind="regression"):

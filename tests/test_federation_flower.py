@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,9 +27,12 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from mpmtl.federation import client, server  # noqa: E402
 from mpmtl.federation.messages import packed, unpacked  # noqa: E402
+from mpmtl.federation.rounds import take_part  # noqa: E402
+from mpmtl.federation.study import nodes_in  # noqa: E402
 from mpmtl.streams import stream  # noqa: E402
 
 SEED = 3
+KEYS = ("noise-seed", "honest", "colluding")
 SETTINGS = f"{FL} method.rounds=2"
 
 
@@ -37,11 +41,15 @@ def place(tmp_path_factory):
     return write_study(tmp_path_factory.mktemp("study"))
 
 
+def study_in(config, schema):
+    return study_of(config["settings"], str(schema), *map(config.get, KEYS))
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(server, "POLL", 0.01)
     for module in (client, server):  # composing takes long
-        monkeypatch.setattr(module, "Study", study_of)
+        monkeypatch.setattr(module, "Study", SimpleNamespace(of=study_in))
     for name in ("run_id", "node_id", "task_id"):  # as a process of Flower's has them
         setattr(TaskIdentity, name, 1)
 
@@ -62,6 +70,7 @@ class Loopback(Grid):
         self.configs, self.run_config = configs, run_config
         self.tamper = tamper or (lambda message, reply: [reply])
         self.arrived, self.sent = [], []
+        self.states = {node: RecordDict() for node in configs}  # of this run, as Flower keeps them
 
     def set_run(self, run):
         """No run is known here."""
@@ -77,7 +86,7 @@ class Loopback(Grid):
             name = f"message {len(self.sent)} {len(names)} {len(self.arrived)}"
             message.metadata.__dict__["_message_id"] = name
             node = message.metadata.dst_node_id
-            context = Context(0, node, self.configs[node], RecordDict(), self.run_config)
+            context = Context(0, node, self.configs[node], self.states[node], self.run_config)
             reply = client.app(message, context)
             self.sent.append((node, message, reply))
             self.arrived += self.tamper(message, reply)
@@ -98,6 +107,9 @@ def configs(place, folder, names=NAMES):
         "deadline": 0.05,
         "out": str(folder / "results"),
         "noise-seed": str(SEED),
+        "honest": 0,
+        "colluding": 0,
+        "nodes": "",
         "simulated-table": "",
     }
     nodes = {
@@ -226,8 +238,50 @@ def test_late_and_repeated_messages_change_nothing(place, tmp_path, same_noise, 
     printed = capsys.readouterr().out
     assert "owner a: an answer for round 1, left out" in printed
     assert "owner a: answered twice, the first answer counts" in printed
+    assert "owner b answered in the name of owner a, left out" in printed
     assert "names no owner" in printed
     assert "with a row in it" not in printed
+
+
+@pytest.mark.parametrize("enrolled", [False, True])
+def test_an_owner_answers_from_its_own_node_alone(place, tmp_path, same_noise, capsys, enrolled):
+    """The first node that answers is the owner's, or the one that was enrolled, even where another
+    one is quicker; in the second round a stranger and another owner answer before it."""
+    run, nodes = configs(place, tmp_path)
+    nodes[7] = nodes[10] | {
+        "table": str(place / "b.csv")
+    }  # asked before the others, calls itself a
+    del nodes[11]
+    if not enrolled:
+        nodes[19] = nodes.pop(7)
+    run["nodes"] = "a=10" if enrolled else ""
+
+    def tamper(message, reply):
+        arrays, words = unpacked(reply.content)
+        if message.metadata.dst_node_id != 12 or words["round"] == 1:
+            return [reply]
+        forged = packed([7 * v for v in arrays], **words | {"task": "a"})
+        return [Message(forged, reply_to=message), reply]
+
+    grid = Loopback(nodes, run, tamper)
+    releases = server.serve(grid, run)
+    without, _, _ = expected(place, lambda given: {i: v for i, v in given.items() if i != 1})
+    for release, other in zip(releases, without, strict=True):
+        np.testing.assert_array_equal(release, other)
+    printed = capsys.readouterr().out
+    stranger = 7 if enrolled else 19
+    words = f"node {stranger} answered in the name of owner a, which is node 10, left out"
+    assert printed.count(words) == 3  # two rounds, and the models
+    assert "owner c answered in the name of owner a, left out" in printed
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [("z=1", "z is no owner"), ("a=x", "whole number"), ("a=1 b=1", "same node")],
+)
+def test_nodes_that_cannot_be_enrolled(nodes, words):
+    with pytest.raises(InputError, match=words):
+        nodes_in(nodes, NAMES)
 
 
 def test_what_an_owner_refuses_stays_there(place, tmp_path, capsys):
@@ -282,7 +336,7 @@ def test_noise_is_secure_without_a_seed(place, tmp_path):
     for k in range(2):
         (tmp_path / str(k)).mkdir()
         run, nodes = configs(place, tmp_path / str(k))
-        run["noise-seed"] = ""
+        run |= {"settings": f"{SETTINGS} delta=1e-5", "noise-seed": ""}
         sums.append(server.serve(Loopback(nodes, run), run)[0])
         manifest = json.loads((tmp_path / str(k) / "results" / "manifest.json").read_text())
         assert manifest["privacy"]["caveats"] == {}
@@ -451,7 +505,7 @@ class Processes:
         )
         self.running["flwr run"] = process
         meanwhile()
-        printed, _ = process.communicate(timeout=400)
+        printed, _ = process.communicate(timeout=900)
         logs = "".join(
             f"\n--- {p.name}\n{p.read_text()[-2000:]}" for p in self.folder.glob("*.log")
         )
@@ -461,11 +515,45 @@ class Processes:
     def lose_after_an_answer(self, name):
         """The SuperNode is killed as soon as it has sent another answer."""
         path = self.folder / f"{name}.log"
-        before, until = path.read_text().count("Sent successfully"), time.monotonic() + 200
+        before, until = path.read_text().count("Sent successfully"), time.monotonic() + 400
         while path.read_text().count("Sent successfully") == before:
             assert time.monotonic() < until, path.read_text()
             time.sleep(0.05)
         self.lose(name)
+
+
+@pytest.mark.slow
+def test_five_owners_without_a_trusted_curator(place, tmp_path):
+    """Masked sums over TLS; in a second run an owner is killed on the way to one."""
+    settings = f"{FL} method.rounds=1 delta=1e-5"
+    new = ["mpmtl-federate", "new", "app", *settings.split(), "--honest", "4"]
+    new += ["--schema", str(place / "regression.yaml"), "--deadline", "300"]
+    subprocess.run([BIN / new[0], *new[1:]], cwd=tmp_path, check=True, capture_output=True)
+    with Processes(tmp_path, place) as federation:
+        federation.begin()
+        printed = federation.run(tmp_path / "app", tmp_path / "all")
+        assert "sees sums alone" in printed
+        assert "round 1: all 5 owners" in printed
+        assert "5 of 5 owners have their models" in printed
+        with np.load(tmp_path / "all" / "released.npz") as file:
+            releases = list(file.values())
+        chosen = study_of(settings, str(place / "regression.yaml"), "", 4)
+        for i, name in enumerate(NAMES):
+            rows, _ = chosen.data(place / f"{name}.csv", name)
+            _, model = take_part(chosen.run, rows, i, releases, chosen.shares)
+            (saved,) = models(tmp_path, [name])
+            np.testing.assert_array_equal(saved, (60.0 * model[:-1]) / 60.0)
+            (tmp_path / f"{name}.json").rename(tmp_path / f"first-{name}.json")
+        printed = federation.run(
+            tmp_path / "app",
+            tmp_path / "without",
+            lambda: federation.lose_after_an_answer("e"),
+            deadline=150.0,
+        )
+    assert "round 1: went on without e" in printed
+    assert "4 of 5 owners have their models" in printed
+    manifest = json.loads((tmp_path / "without" / "manifest.json").read_text())
+    assert manifest["present"] == [NAMES[:4]]
 
 
 @pytest.mark.slow

@@ -300,7 +300,8 @@ def test_the_commands(tmp_path):
     shown = mpmtl_run("study.jsonl", cwd=tmp_path, program="mpmtl-ledger")
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
-    assert [line.split()[2] for line in lines[1:3]] == ["2", "2"]
-    assert last.split(": ")[1] in lines[3] or last.split(": ")[1] in lines[4]
+    assert [line.split()[2] for line in lines[2:4]] == ["2", "2"]
+    assert set(lines[1]) == {"-"}
+    assert last.split(": ")[1] in lines[4] or last.split(": ")[1] in lines[5]
     missing = mpmtl_run("other.jsonl", cwd=tmp_path, program="mpmtl-ledger")
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)

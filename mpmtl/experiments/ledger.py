@@ -18,6 +18,7 @@ from filelock import FileLock
 
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.commands import command_parser
+from mpmtl.experiments.layout import table_text
 from mpmtl.privacy.spending import Spent, in_words, pair_of
 from mpmtl.privacy.statements import MARK_WORDS, mark
 
@@ -168,15 +169,15 @@ def _pair_words(spent, delta, mark):
 
 def table(entries, delta):
     """Lines of text: each run, each data set, and all together."""
-    rows = [("run", "data", "fits", "each", "together")]
+    rows = []
     for run, group in groupby(entries, key=lambda entry: (entry["run"], entry["data"])):
         group = list(group)
         one = Spent.from_dict(group[0]["spent"])
         marked = mark(group[0]["caveats"])
-        both = [_pair_words(spent, delta, marked) for spent in (one, total_of(group))]
-        rows.append((run[0], run[1][:8], str(len(group)), *both))
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        each, together = (_pair_words(spent, delta, marked) for spent in (one, total_of(group)))
+        words = {"run": run[0], "data": run[1][:8], "fits": str(len(group))}
+        rows.append(words | {"each": each, "together": together})
+    lines = table_text(rows, right=("fits",)).splitlines()
     data = sorted({entry["data"] for entry in entries})
     if len(data) > 1:
         for name in data:

@@ -9,7 +9,7 @@ import numpy as np
 from mpmtl.errors import require
 from mpmtl.experiments.commands import command_parser
 from mpmtl.federation.rounds import rehearse, statement
-from mpmtl.federation.study import Owner, Study, summary
+from mpmtl.federation.study import Owner, Study, nodes_in, summary
 
 APP = """\
 # A federated study, written by mpmtl-federate new. No code is in here: both apps are mpmtl's own.
@@ -33,6 +33,9 @@ schema = {schema}
 deadline = {deadline}
 out = {out}
 noise-seed = {noise_seed}
+honest = {honest}
+colluding = {colluding}
+nodes = {nodes}
 simulated-table = {simulate}
 """
 
@@ -50,10 +53,12 @@ def _new(options):
     )
     schema, place = Path(options.schema).resolve(), Path(options.folder)
     seed = "" if options.noise_seed is None else str(options.noise_seed)
-    study = Study(" ".join(options.settings), str(schema), seed)
-    run, (data, _) = study.run, study.data()
-    block = statement(run, data)
-    rehearse(run, data)
+    words = " ".join(options.settings)
+    study = Study(words, str(schema), seed, options.honest, options.colluding)
+    run, (data, _), shares = study.run, study.data(), study.shares
+    rehearse(run, data, shares)
+    block, nodes = statement(run, data, shares), " ".join(options.nodes)
+    nodes_in(nodes, data.task_names)
     if options.simulate is not None:
         for name in data.task_names:
             Owner(study, name, options.simulate).notes  # noqa: B018  (reads the table)
@@ -67,11 +72,13 @@ def _new(options):
         deadline=float(options.deadline),
         out=json.dumps(str(Path(options.out or place / "results").resolve())),
         noise_seed=json.dumps(seed),
+        honest=options.honest,
+        colluding=options.colluding,
+        nodes=json.dumps(nodes),
         simulate=json.dumps(str(Path(options.simulate).resolve()) if options.simulate else ""),
     )
     (place / "pyproject.toml").write_text(text, encoding="utf-8")
-    for line in summary(run, data, block):
-        print(line)
+    print(summary(run, data, block, shares))
     print(f"{place}: start it with flwr run (docs/federated.md)")
 
 
@@ -86,15 +93,15 @@ def _read(folder):
 
 def _owner(options, out=""):
     config = _read(options.folder)
-    study = Study(config["settings"], options.schema, config["noise-seed"])
-    return Owner(study, options.owner, options.table, out)
+    return Owner(Study.of(config, options.schema), options.owner, options.table, out)
 
 
 def _check(options):
     owner = _owner(options)
-    run, (data, _) = owner.study.run, owner.study.data()
+    run, (data, _), shares = owner.study.run, owner.study.data(), owner.study.shares
     owner.contribution([])
-    for line in (*summary(run, data, statement(run, data)), *owner.notes):
+    print(summary(run, data, statement(run, data, shares), shares))
+    for line in owner.notes:
         print(line)
     print(f"{owner.name} can take part; study {owner.study.digest[:12]}")
 
@@ -126,6 +133,27 @@ def main():
     new.add_argument("--out", help="new folder for the releases (default: results in the app's)")
     new.add_argument("--simulate", metavar="TABLE", help="a table of all owners, for a simulation")
     new.add_argument("--noise-seed", type=int, help="noise that can be repeated: experiments only")
+    new.add_argument(
+        "--honest",
+        type=int,
+        default=0,
+        metavar="H",
+        help="no trusted curator: owners add the noise themselves, H of each sum are honest",
+    )
+    new.add_argument(
+        "--colluding",
+        type=int,
+        default=0,
+        metavar="C",
+        help="with --honest: owners that may tell the curator all they know (0)",
+    )
+    new.add_argument(
+        "--nodes",
+        nargs="+",
+        default=[],
+        metavar="OWNER=NODE",
+        help="whose node is whose, where SuperNodes have registered keys",
+    )
     new.set_defaults(run=_new)
     check = commands.add_parser(
         "check", help="whether an owner's table can take part; sends nothing"

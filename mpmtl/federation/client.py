@@ -7,6 +7,7 @@ from flwr.clientapp import ClientApp
 
 from mpmtl.errors import InputError, require
 from mpmtl.federation.messages import packed, unpacked
+from mpmtl.federation.secagg import answer
 from mpmtl.federation.study import Owner, Study
 
 app = ClientApp()
@@ -14,14 +15,24 @@ app = ClientApp()
 
 @app.train()
 def contribute(message: Message, context: Context) -> Message:
-    """The owner's contribution to the round that is due."""
-    return _answer(message, context, Owner.contribution)
+    """The owner's contribution to the round that is due, or its part in a sum of all of them."""
+
+    def work(owner, releases, words):
+        if owner.study.shares is None:
+            return packed(owner.contribution(releases), **words)
+        needed = owner.study.shares.needed
+        configs, arrays = answer(message, context, needed, lambda: owner.contribution(releases)[0])
+        return packed(arrays, configs, **words)
+
+    return _answer(message, context, work)
 
 
 @app.train("finish")
 def finish(message: Message, context: Context) -> Message:
     """Fit and keep the owner's model; nothing of it is sent."""
-    return _answer(message, context, Owner.keep_model)
+    return _answer(
+        message, context, lambda owner, releases, words: packed(owner.keep_model(releases), **words)
+    )
 
 
 def _answer(message, context, work):
@@ -35,8 +46,11 @@ def _answer(message, context, work):
         if words["digest"] != digest:
             print("error: the curator has other settings, another schema or version", flush=True)
             return _refusal(message, name, "other settings, schema or version")
-        arrays = work(owner, releases)
-        return Message(packed(arrays, task=name, round=len(releases) + 1), reply_to=message)
+        around = len(releases) + 1
+        require(
+            words["round"] == around, f"round {words['round']} comes with {around - 1} releases"
+        )
+        return Message(work(owner, releases, {"task": name, "round": around}), reply_to=message)
     except InputError as error:
         print(f"error: {error}", flush=True)
         return _refusal(message, name, "its settings or its table cannot be used")
@@ -55,12 +69,12 @@ def owner_of(context):
     if "owner" in node:
         for key in ("table", "schema", "out"):
             require(key in node, f"--node-config lacks {key}: give owner, table, schema and out")
-        study = Study(run["settings"], str(node["schema"]), run["noise-seed"])
+        study = Study.of(run, node["schema"])
         return Owner(study, str(node["owner"]), str(node["table"]), str(node["out"]))
     require(
         run.get("simulated-table", "") != "",
         "--node-config names no owner: give owner, table, schema and out",
     )
-    study = Study(run["settings"], run["schema"], run["noise-seed"])
+    study = Study.of(run, run["schema"])
     name = study.run.dataset.tasks[int(node["partition-id"])]
     return Owner(study, name, run["simulated-table"], f"{run['out']}-models/{name}.json")

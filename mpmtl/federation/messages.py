@@ -2,12 +2,23 @@
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 
 
-def packed(arrays, **words):
-    """A message's content of arrays, in order, and words or numbers by name."""
+def packed(arrays, stage=None, **words):
+    """A message's content of arrays, in order, and words or numbers by name.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+    stage : ConfigRecord, optional
+        Of a stage of secure aggregation.
+    """
     record = ArrayRecord({f"{k:06d}": Array(np.asarray(a)) for k, a in enumerate(arrays)})
-    return RecordDict({"arrays": record, "words": ConfigRecord(words)})
+    content = RecordDict({"arrays": record, "words": ConfigRecord(words)})
+    if stage is not None:
+        content[RECORD_KEY_CONFIGS] = stage
+    return content
 
 
 def unpacked(content):

@@ -9,6 +9,9 @@ with one release more, so a message that comes twice changes nothing.
 
 That the others are empty changes no bit of an owner's model, because nothing of a task reaches
 another one but releases (docs/privacy.md, "after the gate there is only post-processing").
+
+Without a trusted curator (`privacy.shares`) an owner's gate bounds the contribution and adds a
+share of the noise, and the curator's gate is given the sum alone.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,7 @@ import numpy as np
 
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.tuning import is_tuned, prepare
+from mpmtl.privacy import shares
 from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.releases import Budget, vector_sum
 
@@ -26,10 +30,19 @@ OVERSIZE = 1e-9  # relative excess of a norm that is not rounding
 
 @dataclass(frozen=True)
 class RelayGate:
-    """A gate whose rounds go through ``relay(gate, t, V, K)``; all else is that of `gate`."""
+    """A gate whose rounds go through ``relay(gate, t, V, K)``; all else is that of `gate`.
+
+    Attributes
+    ----------
+    gate : Gate
+    relay : callable
+    excess : float
+        By which the noise of all owners' shares is larger than that of the gate.
+    """
 
     gate: object
     relay: Callable
+    excess: float = 1.0
 
     def __getattr__(self, name):
         return getattr(self.gate, name)
@@ -41,6 +54,10 @@ class RelayGate:
     def of_columns(self, k):
         """See `Gate.of_columns`."""
         return replace(self, gate=self.gate.of_columns(k))
+
+    def scale(self, t, K, B=None):
+        """Noise scale of a round, for what a method makes of the release."""
+        return self.excess * self.gate.scale(t, K, B)
 
     def __call__(self, t, V, K):
         return self.relay(self.gate, t, V, K)
@@ -67,15 +84,18 @@ class RelayBudget(Budget):
         See `RelayGate`.
     draws : bool
         Whether the gates hold noise; an owner's need none.
+    excess : float
+        See `RelayGate`.
     """
 
     relay: Callable | None = None
     draws: bool = True
+    excess: float = 1.0
 
     def open(self, release, n_rounds, rng, size=(), log=None):
         """See `Budget.open`."""
         gate = super().open(release, n_rounds if self.draws else 0, rng, size, log)
-        return RelayGate(gate, self.relay)
+        return RelayGate(gate, self.relay, self.excess)
 
     def choose(self, scores, log_base, epsilon, rng):
         """See `Budget.choose`; the tasks' votes are rows, and the choice is what is released."""
@@ -126,11 +146,12 @@ def fit(run, data, budget, rng):
     return W[0]
 
 
-def statement(run, data):
-    """The privacy statement of a fit, from what is public."""
+def statement(run, data, noise=None):
+    """The privacy statement of a fit, from what is public; `noise` is None or the `Shares`."""
     problem = prepare(data, run.tuning, run.method, run.seed, 0)
     (candidate,) = run.method.candidates(problem.scales)
-    return run.method.statement(candidate, run.budget(data.n_tasks), problem.datafit)
+    block = run.method.statement(candidate, run.budget(data.n_tasks), problem.datafit)
+    return block if noise is None else shares.of_shares(block, noise)
 
 
 def check_apart(run):
@@ -148,7 +169,7 @@ def check_apart(run):
     )
 
 
-def take_part(run, data, task, releases):
+def take_part(run, data, task, releases, noise=None):
     """What an owner does with the releases so far.
 
     Parameters
@@ -160,11 +181,14 @@ def take_part(run, data, task, releases):
         Index of the owner's task.
     releases : list of ndarray
         Of all rounds so far.
+    noise : Shares, optional
+        Without a trusted curator.
 
     Returns
     -------
     contribution : ndarray or None
-        Of the round that is due, bounded; None if all releases are there.
+        Of the round that is due, bounded, and with `noise` whole numbers that hold the owner's
+        share, fresh in every call; None if all releases are there.
     model : ndarray, shape (d,), or None
         The owner's model then.
     """
@@ -175,13 +199,15 @@ def take_part(run, data, task, releases):
         position += 1
         if position <= len(releases):
             return releases[position - 1]
+        if noise is not None:
+            _check_sum(gate)
+            raise Due(shares.noisy_share(gate, t, V, task, K, noise.honest))
         axes = gate.release.axes
         V = bounded(V, K, axes)
         raise Due(np.take(V, task, axis=task_axis(V, axes)))
 
-    budget = RelayBudget(**vars(run.budget(data.n_tasks)), relay=relay, draws=False)
     try:
-        W = fit(run, data, budget, NoDraws())
+        W = fit(run, data, _relayed(run, data, relay, noise, draws=False), NoDraws())
     except Due as due:
         return due.contribution, None
     require(
@@ -191,7 +217,19 @@ def take_part(run, data, task, releases):
     return None, W[task]
 
 
-def curate(run, data, rng, collect, say=print):
+def _relayed(run, data, relay, noise, draws):
+    m = data.n_tasks
+    excess = 1.0 if noise is None else np.sqrt(m / noise.honest)
+    return RelayBudget(**vars(run.budget(m)), relay=relay, draws=draws, excess=excess)
+
+
+def _check_sum(gate):
+    require(
+        not isinstance(gate, Ballot), "votes need a trusted curator: use method=fl_local instead"
+    )
+
+
+def curate(run, data, rng, collect, say=print, noise=None):
     """The curator's part: ask for contributions, release their noisy sum, and so on.
 
     Parameters
@@ -202,9 +240,13 @@ def curate(run, data, rng, collect, say=print):
     rng : numpy.random.Generator
     collect : callable
         ``collect(releases)`` returns {task index: contribution} of the owners that answered in
-        time. A task that is not there counts as one without rows, whose model is zero.
+        time. A task that is not there counts as one without rows, whose model is zero. With
+        `noise` it is ``collect(releases, shape)``, which returns the sum of the owners' shares, an
+        array of int64 of that shape, and a list of the tasks in it.
     say : callable
         Takes a line for each contribution that is not as it should be.
+    noise : Shares, optional
+        Without a trusted curator.
 
     Returns
     -------
@@ -222,11 +264,21 @@ def curate(run, data, rng, collect, say=print):
         releases.append(gate(t, V, K))
         return releases[-1]
 
-    fit(run, data, RelayBudget(**vars(run.budget(data.n_tasks)), relay=relay), rng)
+    def relay_sum(gate, t, V, K):
+        _check_sum(gate)
+        release = gate.release
+        shape = (*V.shape[: task_axis(V, release.axes)], *release.shape)
+        total, counted = collect(tuple(releases), shape)
+        present.append(counted)
+        releases.append(shares.released(gate, t, total, V, counted, K, noise.honest))
+        return releases[-1]
+
+    used = relay if noise is None else relay_sum
+    fit(run, data, _relayed(run, data, used, noise, draws=noise is None), rng)
     return releases, present
 
 
-def rehearse(run, data):
+def rehearse(run, data, noise=None):
     """A whole study without rows: refuses what owners apart cannot do, before anybody is asked.
 
     Parameters
@@ -234,10 +286,21 @@ def rehearse(run, data):
     run : Run
     data : MultiTaskData
         All tasks, without any row.
+    noise : Shares, optional
+        Without a trusted curator.
     """
-    take_part(run, data, 0, [])
-    releases, _ = curate(run, data, np.random.default_rng(0), lambda releases: {})
-    take_part(run, data, 0, releases)
+    require(
+        noise is None or noise.needed <= data.n_tasks,
+        f"{noise and noise.needed} owners are needed in every round (honest and colluding), and "
+        f"there are {data.n_tasks}",
+    )
+
+    def nobody(releases, shape=None):
+        return {} if noise is None else (np.zeros(shape, dtype=np.int64), [])
+
+    take_part(run, data, 0, [], noise)
+    releases, _ = curate(run, data, np.random.default_rng(0), nobody, noise=noise)
+    take_part(run, data, 0, releases, noise)
 
 
 def _placed(V, K, axes, given, names, say):

@@ -16,10 +16,12 @@ from mpmtl.data.table import Table
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.cli import explain
 from mpmtl.experiments.config import Schema, build, register_schema
+from mpmtl.experiments.layout import card_text
 from mpmtl.experiments.predict import task_models
 from mpmtl.experiments.store import code_version, write_atomic
 from mpmtl.experiments.sweep import conf_dir
 from mpmtl.federation.rounds import check_apart, take_part
+from mpmtl.privacy.shares import Shares
 from mpmtl.privacy.statements import CAVEATS
 
 
@@ -94,11 +96,32 @@ class Study:
         YAML file that declares the columns and names the tasks.
     seed : str
         Of noise that can be repeated, for experiments; empty: noise=secure.
+    honest : int
+        0: the curator is trusted and adds the noise; else see `privacy.shares.Shares`.
+    colluding : int
+        With `honest`.
     """
 
     settings: str
     schema: str
     seed: str = ""
+    honest: int = 0
+    colluding: int = 0
+
+    @classmethod
+    def of(cls, config, schema):
+        """The study of an app, with the reader's own copy of the schema."""
+        rest = (config[key] for key in ("noise-seed", "honest", "colluding"))
+        return cls(config["settings"], str(schema), *rest)
+
+    @cached_property
+    def shares(self):
+        """Whose noise it is without a trusted curator; None with one."""
+        if not self.honest:
+            require(not self.colluding, f"colluding = {self.colluding} needs honest, above 0")
+            return None
+        require(not self.seed, "noise-seed: owners' own noise never comes from a seed")
+        return Shares(self.honest, self.colluding)
 
     @cached_property
     def run(self):
@@ -137,7 +160,8 @@ class Study:
         """What the settings, the schema and the code are: the same for all who take part."""
         settings = dict(self.run.settings)
         settings["dataset"] = settings["dataset"] | {"schema": None}  # its content counts
-        text = json.dumps([settings, code_version()], sort_keys=True, default=str)
+        whose = self.honest, self.colluding
+        text = json.dumps([settings, code_version(), whose], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def data(self, path=None, owner=None):
@@ -191,14 +215,14 @@ class Owner:
             f"out = {self.out} is there already: move it away, or choose another file",
         )
         data, task, _ = self._problem
-        contribution, _ = take_part(self.study.run, data, task, releases)
+        contribution, _ = take_part(self.study.run, data, task, releases, self.study.shares)
         require(contribution is not None, f"{len(releases)} releases are all that there are")
         return [contribution]
 
     def keep_model(self, releases):
         """Fit the owner's model from all releases and write it to `out`; nothing to be shown."""
         data, task, _ = self._problem
-        _, model = take_part(self.study.run, data, task, releases)
+        _, model = take_part(self.study.run, data, task, releases, self.study.shares)
         require(model is not None, f"{len(releases)} releases are not all that there are")
         W = np.zeros((data.n_tasks, len(model)))
         W[task] = model
@@ -209,18 +233,45 @@ class Owner:
         return []
 
 
-def summary(run, data, block):
-    """What a study releases and what is proved about it, in lines."""
-    return [
-        f"{run.method.name}, {run.mechanism.name}, epsilon = {run.epsilon:g}: {data.n_tasks} "
-        f"owners, {data.n_features} features with the intercept",
-        f"unit        a {block.unit}; neighbours {block.relation}; {block.scope}",
-        *(f"{word:11} {part}: {part.basis}" for word, part in _parts(block)),
-        *(f"note        {note}" for note in block.notes),
-        *(f"caveat      {code}: {CAVEATS[code]}" for code in block.caveats),
-        "curator     is trusted: it sees every owner's bounded contribution, adds the noise and "
-        "releases the sum",
+def nodes_in(words, names):
+    """Nodes that owners are bound to beforehand, {task index: node}, from "a=123 b=456"."""
+    bound = {}
+    for word in words.split():
+        name, _, node = word.rpartition("=")
+        require(name in names, f"nodes: {name or word} is no owner of the schema")
+        require(node.isdecimal(), f"nodes: {word}: a node is a whole number, see flwr supernode")
+        bound[names.index(name)] = int(node)
+    require(len(set(bound.values())) == len(bound), "nodes: two owners have the same node")
+    return bound
+
+
+def summary(run, data, block, noise=None):
+    """A card of what a study releases, what is proved about it and who is trusted."""
+    title = f"{run.method.name}, {run.mechanism.name}, epsilon = {run.epsilon:g}"
+    lines = [
+        ("owners", f"{data.n_tasks}; {data.n_features} features with the intercept"),
+        ("unit", f"a {block.unit}; neighbours {block.relation}; {block.scope}"),
+        *((word, f"{part}: {part.basis}") for word, part in _parts(block)),
+        *(("note", note) for note in block.notes),
+        *(("caveat", f"{code}: {CAVEATS[code]}") for code in block.caveats),
+        ("curator", CURATOR if noise is None else _curator_of(noise, data.n_tasks)),
     ]
+    return card_text(title, lines)
+
+
+CURATOR = (
+    "is trusted: it sees every owner's bounded contribution, adds the noise and releases the sum"
+)
+
+
+def _curator_of(noise, m):
+    h, c = noise.honest, noise.colluding
+    return (
+        f"sees sums alone: every owner adds 1/{h} of the noise's variance to its own contribution "
+        f"(with all {m} owners {m / h:.3g} times what a trusted curator would add). Assumed: of "
+        f"the owners of a round's sum at least {h} are honest and at most {c} collude with the "
+        f"curator; a round of fewer than {noise.needed} is refused"
+    )
 
 
 def _parts(block):

@@ -18,22 +18,25 @@ COARSE = 2 ** (BITS // 2)  # steps of a contribution's entry in units of 1/scale
 SHORTER = 1 - 2.0**-30  # what rounding could add to a norm is taken off before
 
 
-def squared_norm_limit(release, norm, budget):
+def squared_norm_limit(release, norm, budget, shares=1):
     r"""Largest squared norm n^2 of whole numbers that a round's budget allows; exact.
 
-    .. math:: S n^p c_p \le b \, 2^{40}, \quad c_1 = 2^{20}, \; c_2 = 1
+    .. math:: S n^p c_p \le b \sqrt h \, 2^{40}, \quad c_1 = 2^{20}, \; c_2 = 1
 
-    with S the sensitivity for norms of at most 1 (S^2 is a whole number), p the release's power and
-    b the budget, mu_t or eps_t: noise of `STEPS` steps then gives what the budget says.
+    with S the sensitivity for norms of at most 1 (S^2 is a whole number), p the release's power, b
+    the budget, mu_t or eps_t, and h the shares of the noise: together they are noise of sqrt(h)
+    times `STEPS` steps, which then gives what the budget says.
 
     Parameters
     ----------
     release : Release
     norm : {"l1", "l2"}
     budget : float
+    shares : int
+        h: more than one for Gaussian noise only.
     """
     S2 = round(getattr(release, norm) ** 2)
-    allowed = Fraction(float(budget)) ** 2 / S2
+    allowed = Fraction(float(budget)) ** 2 * shares / S2
     if release.power == 2:
         return isqrt(int(allowed * STEPS**2))
     return int(allowed * COARSE**2)
@@ -62,8 +65,8 @@ def whole_numbers(V, unit, limit, axes):
     return np.where((N * N).sum(axis=over, keepdims=True) <= limit, N, 0)
 
 
-def released_on_grid(release, norm, V, scale, budgets, draw):
-    """Noisy sum of bounded contributions, and the sum itself, both exact integers times a step.
+def in_steps(release, norm, V, scale, budgets, shares=1):
+    """Sum of bounded contributions in steps of the grid, and the step.
 
     Parameters
     ----------
@@ -72,8 +75,14 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     V : ndarray, shape (B, m, *contribution) or (m, *contribution)
         Norms at most the bound that `scale` was made for.
     scale, budgets : ndarray, shape (B,) or ()
-    draw : ndarray, shape (..., *release.shape)
-        Rounded standard noise, in halves of 1/STEPS.
+        Of the whole noise.
+    shares : int
+        h: a step is scale/sqrt(h) over `STEPS`, so noise of `STEPS` steps is one share.
+
+    Returns
+    -------
+    total : ndarray of int64, shape (B, *release.shape) or release.shape
+    step : ndarray, shape (B,) or ()
 
     Raises
     ------
@@ -82,7 +91,7 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     """
     scale, budgets = np.asarray(scale, dtype=float), np.asarray(budgets, dtype=float)
     require(np.isfinite(budgets).all(), "noise=secure: a round without noise cannot be released")
-    limits = [squared_norm_limit(release, norm, budget) for budget in budgets.ravel()]
+    limits = [squared_norm_limit(release, norm, budget, shares) for budget in budgets.ravel()]
     m = V.shape[-1 - release.axes]
     largest = max(limits) if release.power == 2 else COARSE * (isqrt(max(limits)) + 1)
     require(
@@ -90,11 +99,30 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
         f"noise=secure: {m} tasks at a budget of {budgets.max():.3g} for a round do not fit "
         "integers of 64 bits: use a smaller epsilon",
     )
-    step = scale / STEPS
+    step = scale / np.sqrt(shares) / STEPS
     unit = np.sqrt(step) if release.power == 2 else COARSE * step
     limits = np.array(limits, dtype=np.int64).reshape(budgets.shape)
     total = release.total(whole_numbers(V, unit, limits, release.axes))
-    halves = 2 * (total if release.power == 2 else COARSE * total)
-    half = np.expand_dims(step / 2, tuple(range(step.ndim, step.ndim + len(release.shape))))
+    return (total if release.power == 2 else COARSE * total), step
+
+
+def released_on_grid(release, norm, V, scale, budgets, draw):
+    """Noisy sum of bounded contributions, and the sum itself, both exact integers times a step.
+
+    Parameters as `in_steps`, and:
+
+    Parameters
+    ----------
+    draw : ndarray, shape (..., *release.shape)
+        Rounded standard noise, in halves of 1/STEPS.
+    """
+    total, step = in_steps(release, norm, V, scale, budgets)
     noise = np.rint(draw * (2 * STEPS)).astype(np.int64)
-    return (halves + noise) * half, halves * half
+    return values(2 * total + noise, step, release), values(2 * total, step, release)
+
+
+def values(halves, step, release):
+    """What whole numbers of half steps are as floating-point numbers."""
+    return halves * np.expand_dims(
+        step / 2, tuple(range(step.ndim, step.ndim + len(release.shape)))
+    )

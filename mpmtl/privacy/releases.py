@@ -17,7 +17,7 @@ from mpmtl.errors import require
 from mpmtl.privacy import exact
 from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.clipping import bounded
-from mpmtl.privacy.grid import released_on_grid
+from mpmtl.privacy.grid import in_steps, released_on_grid
 from mpmtl.privacy.mechanisms import Mechanism, NoNoise, check_kind
 from mpmtl.privacy.statements import (
     NO_PROTECTION,
@@ -178,10 +178,8 @@ class Gate:
         ndarray
             Noise-free release plus noise, shape (B, *release.shape) or release.shape.
         """
-        # one order in memory, so that the sum has the same bits wherever V was put together
-        V = np.ascontiguousarray(bounded(V, K, self.release.axes))
+        V, B = self._bounded(V, K)
         dims = len(self.release.shape)
-        B = None if V.ndim == 1 + self.release.axes else len(V)
         scale, draw = self.scale(t, K, B), self.draws[t - 1]
         if self.mechanism.secure:
             released, signal = released_on_grid(
@@ -195,6 +193,20 @@ class Gate:
             parts = [part if part.ndim == dims else part[0] for part in (noise, signal, released)]
             self.log.add_round(*parts)
         return released
+
+    def _bounded(self, V, K):
+        # one order in memory, so that the sum has the same bits wherever V was put together
+        V = np.ascontiguousarray(bounded(V, K, self.release.axes))
+        return V, None if V.ndim == 1 + self.release.axes else len(V)
+
+    def in_steps(self, t, V, K, shares):
+        """The sum of contributions in round t, in whole steps of a share of its noise; the step.
+
+        See `privacy.grid.in_steps` and `privacy.shares`; other parameters as for a release.
+        """
+        V, B = self._bounded(V, K)
+        scale, budgets = self.scale(t, K, B), self._budgets(t, B)
+        return in_steps(self.release, self.mechanism.norm, V, scale, budgets, shares)
 
     def shifted(self, t, released, K):
         """Add the mechanism's multiple of the identity: a public constant, free post-processing."""

@@ -44,6 +44,12 @@ CAVEATS = {
     "float-noise": (
         "noise is drawn in floating point, whose gaps can leak; the proofs are for real numbers"
     ),
+    "secure-sum": (
+        "holds against a curator who follows the protocol, if as many owners as said are honest; "
+        "that it sees sums alone rests on encryption, and on the keys that it passes on being the "
+        "owners' own: one that puts its own in their place sees single vectors, with the noise of "
+        "one share"
+    ),
     "reproducible-rng": (
         "noise comes from a seeded, published generator so that results can be repeated; "
         "a deployment must use secret randomness"
