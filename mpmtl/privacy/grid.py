@@ -62,8 +62,8 @@ def whole_numbers(V, unit, limit, axes):
     return np.where((N * N).sum(axis=over, keepdims=True) <= limit, N, 0)
 
 
-def released_on_grid(release, norm, V, scale, budgets, draw):
-    """Noisy sum of bounded contributions, and the sum itself, both exact integers times a step.
+def in_steps(release, norm, V, scale, budgets, m=None):
+    """Sum of bounded contributions in whole steps of the grid.
 
     Parameters
     ----------
@@ -72,8 +72,12 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     V : ndarray, shape (B, m, *contribution) or (m, *contribution)
         Norms at most the bound that `scale` was made for.
     scale, budgets : ndarray, shape (B,) or ()
-    draw : ndarray, shape (..., *release.shape)
-        Rounded standard noise, in halves of 1/STEPS.
+    m : int, optional
+        Tasks, where V holds some of them only.
+
+    Returns
+    -------
+    ndarray of int64, shape (B, *release.shape) or release.shape
 
     Raises
     ------
@@ -83,7 +87,7 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     scale, budgets = np.asarray(scale, dtype=float), np.asarray(budgets, dtype=float)
     require(np.isfinite(budgets).all(), "noise=secure: a round without noise cannot be released")
     limits = [squared_norm_limit(release, norm, budget) for budget in budgets.ravel()]
-    m = V.shape[-1 - release.axes]
+    m = V.shape[-1 - release.axes] if m is None else m
     largest = max(limits) if release.power == 2 else COARSE * (isqrt(max(limits)) + 1)
     require(
         max(limits) < 2**62 and m * largest < 2**60,
@@ -94,7 +98,22 @@ def released_on_grid(release, norm, V, scale, budgets, draw):
     unit = np.sqrt(step) if release.power == 2 else COARSE * step
     limits = np.array(limits, dtype=np.int64).reshape(budgets.shape)
     total = release.total(whole_numbers(V, unit, limits, release.axes))
-    halves = 2 * (total if release.power == 2 else COARSE * total)
+    return total if release.power == 2 else COARSE * total
+
+
+def released_on_grid(release, total, scale, draw):
+    """Noisy sum of contributions, and the sum itself, both exact integers times a step.
+
+    Parameters
+    ----------
+    release : Release
+    total : ndarray of int64
+        See `in_steps`.
+    scale : ndarray, shape (B,) or ()
+    draw : ndarray, shape (..., *release.shape)
+        Rounded standard noise, in halves of 1/STEPS.
+    """
+    step = np.asarray(scale, dtype=float) / STEPS
     half = np.expand_dims(step / 2, tuple(range(step.ndim, step.ndim + len(release.shape))))
     noise = np.rint(draw * (2 * STEPS)).astype(np.int64)
-    return (halves + noise) * half, halves * half
+    return (2 * total + noise) * half, 2 * total * half

@@ -112,6 +112,12 @@ class PriorPath:
 
     Attributes
     ----------
+    s : ndarray, shape (m, d)
+    P : ndarray, shape (m, d, d)
+    c, e : ndarray, shape (m, d)
+        e is None without a mean.
+    shrink : ndarray, shape (g, m, d)
+        1/(s + gamma).
     W : ndarray, shape (g, m, d)
         Solutions for a = 0.
     pull : ndarray, shape (g, m, d), or None
@@ -130,11 +136,42 @@ class PriorPath:
         self.s, self.P = rows.plain if same else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
         self.c = self._rotated(rows.xty)
-        self.W = self._solution(self.c)
-        self.pull = None
-        if prior.mean is not None:
-            self.e = self._rotated(rows.gram @ prior.mean)
-            self.pull = prior.mean - self._solution(self.e)
+        self.e = None if prior.mean is None else self._rotated(rows.gram @ prior.mean)
+
+    @cached_property
+    def W(self):
+        return self._solution(self.c)
+
+    @cached_property
+    def pull(self):
+        return None if self.e is None else self.prior.mean - self._solution(self.e)
+
+    def averages(self, weights, scale):
+        r"""Averages over gamma of W + scale pull, without the models of every gamma.
+
+        .. math:: P \Bigl(c \sum_g \frac{\omega_g}{s + \gamma_g}
+            - e \sum_g \frac{\omega_g a_g}{s + \gamma_g}\Bigr) + \mu \sum_g \omega_g a_g
+
+        Parameters
+        ----------
+        weights : ndarray, shape (k, g, m)
+            omega: of k averages.
+        scale : ndarray, shape (g, m) or (g, 1), or None
+            a; None without a mean.
+
+        Returns
+        -------
+        ndarray, shape (k, m, d)
+        """
+        shrink = self.shrink.transpose(1, 0, 2)  # so that a task's part is one product
+        weights = weights.transpose(2, 0, 1)
+        inside = self.c[:, None] * np.matmul(weights, shrink)
+        if self.e is None:
+            return np.matmul(inside, self.P.swapaxes(1, 2)).swapaxes(0, 1)
+        weights = weights * np.broadcast_to(scale.T, self.gamma.T.shape)[:, None]
+        inside -= self.e[:, None] * np.matmul(weights, shrink)
+        models = np.matmul(inside, self.P.swapaxes(1, 2))
+        return (models + weights.sum(axis=2)[..., None] * self.prior.mean).swapaxes(0, 1)
 
     def _rotated(self, b):
         return np.einsum("mdk,md->mk", self.P, b)
@@ -154,30 +191,51 @@ class PriorPath:
         errors : ndarray, shape (g,)
         W : ndarray, shape (g, m, d)
         """
-        residual, pull = self._left_out()
-        weight = np.repeat(self.rows.error_weight, self.rows.sizes)
-        W = self.W
+        W, a = self.W, None
         if self.pull is not None:
-            a = weight @ (residual * pull) / np.maximum(weight @ pull**2, TINY)
-            residual -= a * pull
+            a = best_scale(*self.scale_sums())
             W = W + a[:, None, None] * self.pull
-        return weight @ self._losses(residual) / len(self.rows.sizes), W
+        return self.left_out_errors(a).mean(axis=1), W
 
+    def scale_sums(self):
+        """Numerator and denominator of the best a, each a sum over the tasks of shape (g,)."""
+        residual, pull = self._left_out
+        return self._sample_weight @ (residual * pull), self._sample_weight @ pull**2
+
+    def left_out_errors(self, a=None):
+        """Leave-one-out error of each gamma and task for scales a, (g,); shape (g, m)."""
+        residual, pull = self._left_out
+        losses = self._losses(residual if pull is None else residual - a * pull)
+        losses = np.append(losses * self._sample_weight[:, None], np.zeros((1, len(self.gamma))), 0)
+        starts = np.cumsum(self.rows.sizes) - self.rows.sizes
+        errors = np.add.reduceat(losses, starts, axis=0)
+        errors[self.rows.sizes == 0] = 0
+        return errors.T
+
+    @property
+    def _sample_weight(self):
+        return np.repeat(self.rows.error_weight, self.rows.sizes)
+
+    @cached_property
     def _left_out(self):
         """Errors on left-out samples for a = 0, and what a unit of a takes off (None without a
-        mean); each (sum of n_i, g), task after task."""
+        mean); each (sum of n_i, g), task after task. Tasks of one size are worked out together."""
         rows, g = self.rows, len(self.gamma)
-        ends = np.cumsum(rows.sizes)
-        leverage, fitted, pull = (np.empty((ends[-1], g)) for _ in range(3))
-        for i, (X, end) in enumerate(zip(rows.X, ends, strict=True)):
-            part = slice(end - len(X), end)
-            np.matmul((X @ self.P[i]) ** 2, self.shrink[:, i].T, out=leverage[part])
-            np.matmul(X, self.W[:, i].T, out=fitted[part])
-            if self.pull is not None:
-                np.matmul(X, self.pull[:, i].T, out=pull[part])
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        leverage, fitted, pull = (np.empty((rows.sizes.sum(), g)) for _ in range(3))
+        for n in np.unique(rows.sizes):
+            tasks = np.flatnonzero(rows.sizes == n)
+            place = (starts[tasks, None] + np.arange(n)).ravel()
+            X = np.stack([rows.X[i] for i in tasks])
+            Z, shrink = X @ self.P[tasks], self.shrink[:, tasks].transpose(1, 2, 0)
+            fitted[place] = (Z @ (self.c[tasks, :, None] * shrink)).reshape(-1, g)
+            if self.e is not None:
+                off = Z @ (self.e[tasks, :, None] * shrink)
+                pull[place] = ((X @ self.prior.mean)[..., None] - off).reshape(-1, g)
+            leverage[place] = (Z**2 @ shrink).reshape(-1, g)
         free = 1 / np.maximum(1 - leverage, 1e-9)
         residual = (np.concatenate(rows.y)[:, None] - fitted) * free
-        return residual, None if self.pull is None else pull * free
+        return residual, None if self.e is None else pull * free
 
     def _losses(self, residual):
         rows = self.rows
@@ -215,12 +273,17 @@ class PriorPath:
         log_evidence : ndarray, shape (g, m)
         W : ndarray, shape (g, m, d)
         """
+        log_evidence, a = self.weighed(scale)
+        return log_evidence, self.W if a is None else self.W + a[:, :, None] * self.pull
+
+    def weighed(self, scale=1.0):
+        """`evidence`, with the scales a of the mean, (g, m) or None, in place of the models."""
         rows, root_gamma = self.rows, np.sqrt(self.gamma)
         n = np.maximum(rows.sizes, 1)
         A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
         A = np.maximum(A, 1e-12 * rows.yty + TINY)
         B = D = np.zeros_like(A)
-        if self.pull is not None:
+        if self.e is not None:
             mean = self.prior.mean
             B = (rows.xty @ mean - (self.c * self.e * self.shrink).sum(axis=-1)) / root_gamma
             D = (rows.gram @ mean @ mean - (self.e**2 * self.shrink).sum(axis=-1)) / self.gamma
@@ -228,7 +291,10 @@ class PriorPath:
         sigma = 1.0 if rows.root is not None else (-B + np.sqrt(B**2 + 4 * n * A)) / (2 * n)
         fit = (A - 2 * sigma * B + sigma**2 * D) / (2 * sigma**2)
         log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
-        W = self.W
-        if self.pull is not None:
-            W = W + scale * (sigma / root_gamma)[:, :, None] * self.pull
-        return -n * np.log(sigma) - fit - log_det / 2, W
+        a = None if self.e is None else scale * (sigma / root_gamma)
+        return -n * np.log(sigma) - fit - log_det / 2, a
+
+
+def best_scale(numerator, denominator):
+    """The scale a of a mean with the least squared error, from `PriorPath.scale_sums`."""
+    return numerator / np.maximum(denominator, TINY)
