@@ -1,4 +1,4 @@
-"""Tasks in chunks: a fit needs the memory of its data and of one chunk, wherever chunks are worked on.
+"""Tasks in chunks: a fit needs the memory of its data and of one chunk, here or elsewhere.
 
 A chunk is `CHUNK` tasks that follow one another (fewer at the end of the data, or of a partition).
 Where it starts depends on the data alone, and sums over tasks go chunk by chunk, in order: so the
@@ -9,9 +9,10 @@ the columns, and ``results(items)``, which yields what the items stand for. What
 an item of data may be a loss, or something smaller whose ``loaded()`` is one.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -63,21 +64,23 @@ class Chunked:
         return self.engine.results(self.items)
 
     def total(self, function, *others):
-        """Sum over the chunks, in order, of arrays that the function gives (or tuples of them)."""
-        total = None
-        for part in self.map(function, *others).each():
-            part = part if isinstance(part, tuple) else (part,)
-            total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
-        return total if len(total) > 1 else total[0]
+        """Sum over the chunks, in order, of the arrays that the function gives."""
+        return reduce(operator.add, self.map(function, *others).each())
 
     def whole(self):
         """Arrays of all tasks together, shape (m, ...)."""
         return np.concatenate([np.asarray(part) for part in self.each()])
 
-    def beside(self, array, sizes):
-        """An array of all tasks, shape (m, ...), in these chunks, of `sizes` tasks each."""
-        ends = np.cumsum(sizes)[:-1]
+    def beside(self, array):
+        """An array of all tasks, shape (m, ...), in the same chunks."""
+        if len(self.items) == 1:
+            return Chunked([array], self.engine)
+        ends = np.cumsum(list(self.map(_size).each()))[:-1]
         return Chunked(np.split(array, ends), self.engine)
+
+
+def _size(loss):
+    return loss.shape[0]
 
 
 def on_loaded(function, *items):
@@ -133,7 +136,4 @@ def summed(V, axes, function):
         return V.sum(function)
     own = (slice(None),) * axes
     parts = (V[(..., tasks, *own)] for tasks in slices(V.shape[-1 - axes]))
-    total = function(next(parts))
-    for part in parts:
-        total = total + function(part)
-    return total
+    return reduce(operator.add, map(function, parts))

@@ -185,7 +185,7 @@ class Loss:
             y=self.y[tasks],
             average=self.average,
             idle=self.idle[tasks],
-            whole=(len(self.n), int(self.n.sum())),
+            whole=self.whole or (len(self.n), int(self.n.sum())),
             **self.common,
             **self._known(tasks),
         )

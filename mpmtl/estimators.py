@@ -9,7 +9,6 @@ from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
-from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import MECHANISMS, Gaussian, Mechanism, source_of_noise
 from mpmtl.privacy.statements import warn_caveats
@@ -466,4 +465,4 @@ class PrivateFeatureLearner(_Learner):
         datafit = self._datafit(X, y, task)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
-        return self._keep(method.models(datafit, own_models(datafit)[1], budget, rng))
+        return self._keep(method.models(datafit, None, budget, rng))

@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from mpmtl.datafits import LogisticLoss
 from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
@@ -70,15 +69,20 @@ class Rows:
         return self.diagonalised(np.eye(self.gram.shape[1]))
 
 
+def mean_samples(datafit):
+    """Direction of each task's mean sample, shape (m, d); zero where it is zero."""
+    n = np.maximum(datafit.n, 1)
+    return directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
+
+
 def rows_at(datafit, W):
     r"""The loss itself (squared), or its second-order expansion at W (logistic).
 
     log(1 + exp(-y x'w)) is p(1-p)/2 (x'w - z)^2 + constant to second order, with p = expit(x'w_0)
     and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W.
     """
-    n = np.maximum(datafit.n, 1)
-    direction = directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
-    if not isinstance(datafit, LogisticLoss):
+    n, direction = np.maximum(datafit.n, 1), mean_samples(datafit)
+    if not datafit.logistic:
         X, y = datafit.X, datafit.y
         gram, xty, yty, root = datafit.gram, datafit.xty, datafit.yty, None
     else:
@@ -199,8 +203,16 @@ class PriorPath:
 
     def scale_sums(self):
         """Numerator and denominator of the best a, each a sum over the tasks of shape (g,)."""
-        residual, pull = self._left_out
-        return self._sample_weight @ (residual * pull), self._sample_weight @ pull**2
+        return self.square_sums()[1:]
+
+    def square_sums(self, a=0.0):
+        """Sums over the samples of e^2, e p and p^2, shape (3, g), for the error e at scales a of
+        the mean, (g,), and p that a unit of a takes off; p = 0 without a mean."""
+        (e, p), weight = self._left_out, self._sample_weight
+        if p is None:
+            return np.stack([weight @ e**2, np.zeros(e.shape[1]), np.zeros(e.shape[1])])
+        e = e - a * p
+        return np.stack([weight @ e**2, weight @ (e * p), weight @ p**2])
 
     def left_out_errors(self, a=None):
         """Leave-one-out error of each gamma and task for scales a, (g,); shape (g, m)."""
