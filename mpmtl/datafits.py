@@ -394,7 +394,7 @@ class LogisticLoss(Loss):
 DATAFITS = {"regression": SquaredLoss, "binary": LogisticLoss}
 
 
-def datafit_for(data, average=None, public=False):
+def datafit_for(data, average=None, public=False, whole=None):
     """Squared loss for regression (summed), logistic for binary targets (averaged).
 
     Parameters
@@ -404,6 +404,8 @@ def datafit_for(data, average=None, public=False):
         Overrides the default.
     public : bool
         L from ``data.row_norm`` instead of the rows themselves, which are held to it.
+    whole : (int, int), optional
+        See `Loss`.
 
     Raises
     ------
@@ -429,6 +431,7 @@ def datafit_for(data, average=None, public=False):
         n_public=data.n_public,
         intercept=data.intercept,
         pooled=data.pooled,
+        whole=whole,
     )
 
 

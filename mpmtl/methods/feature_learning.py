@@ -118,6 +118,7 @@ class FeatureLearning(Method):
     rounds: str | int = "auto"
     vote_share: float = 0.2
     loss_average: bool | None = None
+    by_chunks: ClassVar[bool] = True
     view: ClassVar[str] = "covariance"
 
     def __post_init__(self):

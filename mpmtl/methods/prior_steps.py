@@ -20,6 +20,7 @@ GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squar
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
 OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
+ROUNDING = 1e-12  # part of a model that is no direction: all that is left of that of one sample
 NOTHING = 1e-20  # a prior of no larger weight in any task adds nothing
 
 
@@ -164,12 +165,14 @@ def by_weights(weights, scales, paths):
 
 
 def shown_directions(once, datafit, own):
-    """v_i, shape (m, d); with one round without the part that each task knows best, its level."""
-    shown = own.shown
-    if once:
-        x = mean_samples(datafit)
-        shown = shown - (shown * x).sum(axis=1)[:, None] * x
-    return directions(shown)
+    """v_i, shape (m, d); with one round of the models themselves, without the part that each task
+    knows best, its level."""
+    if not once:
+        return directions(own.shown)
+    x = mean_samples(datafit)
+    rest = own.W - (own.W * x).sum(axis=1)[:, None] * x
+    size = np.abs(own.W).max(axis=1, keepdims=True)
+    return directions(np.where(np.abs(rest) > ROUNDING * size, rest, 0.0))
 
 
 def moment_vectors(moments, once, datafit, own):
