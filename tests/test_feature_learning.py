@@ -367,7 +367,7 @@ def test_much_noise_falls_back_to_separate_tasks_and_little_noise_helps(tuning):
     train, test = GroupSparse(m=80, n=15, d=15).draw("", 0, 0)
     datafit = datafit_for(train)
     W0 = ridge_path(datafit, [0.01])[0]
-    own = evaluate(test, own_models(datafit).shown)["nmse"]
+    own = evaluate(test, own_models(datafit).W)["nmse"]
     method = FeatureLearning("fl", tuning)
     error = {}
     for epsilon in (1e-4, 10.0):

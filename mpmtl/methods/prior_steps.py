@@ -90,7 +90,7 @@ def started(datafit, W0=None):
     if not datafit.logistic:
         W0 = np.zeros(datafit.shape)  # of no use
     elif W0 is None:
-        W0 = own_models(datafit).shown
+        W0 = own_models(datafit).W
     if datafit.logistic:
         ridge = ridge_of(rows_at(datafit, W0), W0, datafit.intercept)
     return Own(None, None, W0, ridge)
