@@ -1,4 +1,4 @@
-"""A fit by chunks of tasks: the same bits on one process and on many, and what is read from disk."""
+"""A fit by chunks of tasks: the same bits on one process and on many; tables in partitions."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ragged_data, separate_tasks
+from conftest import ragged_data
 
 from mpmtl import chunks
 from mpmtl.chunks import Chunked, Contributions, Serial, slices
@@ -21,11 +21,18 @@ from mpmtl.estimators import PrivateFeatureLearner
 from mpmtl.experiments.parallel import DaskChunks, Local
 from mpmtl.methods import Budget, FeatureLearning, MeanRegularised, Proximal, ProximalCandidate
 from mpmtl.methods.mean_regularised import MeanRegularisedCandidate
-from mpmtl.methods.prior_steps import averages, by_evidence, gamma_grid, weighted
+from mpmtl.methods.prior_steps import (
+    averages,
+    by_evidence,
+    gamma_grid,
+    own_models,
+    shown_directions,
+    weighted,
+)
 from mpmtl.methods.shared_choice import in_the_race
 from mpmtl.privacy.mechanisms import Gaussian
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
-from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
+from mpmtl.solvers.gaussian_prior import PriorPath, PriorPoints, rows_at
 from mpmtl.solvers.hierarchy import BELIEF, by_hierarchy
 from mpmtl.solvers.noisy_covariance import Prior
 from mpmtl.solvers.single_task import ridge_path
@@ -87,6 +94,25 @@ def test_averages_are_those_of_the_models_of_every_gamma(mean, own, rng):
             np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_few_gamma_are_solved_to_what_the_path_has(mean, own, rng):
+    rows = rows_at(some_loss(rng, m=5, d=4), None)
+    A = rng.standard_normal((4, 4))
+    prior = Prior("p", A @ A.T + np.eye(4), rng.standard_normal(4) if mean else None, own)
+    gamma, a = gamma_grid(rows)[3:5], np.array([0.3, 0.7]) if mean else None
+    weights = rng.random((2, 2, 5))
+    path, points = (kind(rows, prior, gamma) for kind in (PriorPath, PriorPoints))
+    scale = a if a is None else a[:, None]
+    for name, given in (
+        ("averages", (weights, scale)),
+        ("left_out_errors", (a,)),
+        ("square_sums", ()),
+    ):
+        expected = getattr(path, name)(*given)
+        np.testing.assert_allclose(getattr(points, name)(*given), expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("release", [covariance(3), signed_parts(3), vector_sum(3)])
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
 def test_a_gate_adds_contributions_chunk_by_chunk(release, noise, rng, small):
@@ -104,7 +130,7 @@ def test_a_gate_adds_contributions_chunk_by_chunk(release, noise, rng, small):
     within[7] = 0
     signal = released - gate.scale(1, 1.0) * gate.draws[0]
     np.testing.assert_allclose(
-        signal, release.total(within), atol=1e-5 if noise == "secure" else 1e-12
+        signal, release.total(within), atol=3e-4 if noise == "secure" else 1e-12
     )
 
 
@@ -150,19 +176,17 @@ def test_a_prior_leaves_the_race_only_where_it_cannot_have_weight(rng):
     base = 1 + 0.1 * rng.random((1, 2, 400))
     errors = np.concatenate([base, base * 1.2, base + 0.001 * rng.standard_normal((1, 2, 400))])
     errors = np.concatenate([errors, np.stack([base[0, 0] * 1.2, base[0, 0]])[None]])
-    assert in_the_race(errors, 10**6).tolist() == [True, False, True, True]
+    alive = [[True, True], [False, False], [True, True], [False, True]]
+    assert in_the_race(errors, 10**6).tolist() == alive
     assert in_the_race(errors, 1000).all()
 
 
-def test_a_model_of_one_sample_has_no_rest_beside_it():
+def test_a_model_of_one_sample_has_no_rest_beside_it(rng):
     """One row's model is along that row: with one round nothing of it is shown, no rounding."""
-    from mpmtl.methods.prior_steps import own_models, shown_directions
-
-    train, _ = separate_tasks(0)
-    loss = datafit_for(
-        replace(train, X=tuple(X[:1] for X in train.X), y=tuple(y[:1] for y in train.y))
-    )
-    np.testing.assert_array_equal(shown_directions(True, loss, own_models(loss)), 0)
+    loss = some_loss(rng, d=5)
+    one = SquaredLoss(tuple(X[:1] for X in loss.X), tuple(y[:1] for y in loss.y))
+    assert np.abs(own_models(one).W).min() > 0
+    np.testing.assert_array_equal(shown_directions(True, one, own_models(one)), 0)
 
 
 def written(folder, rng, m=40, files=2):

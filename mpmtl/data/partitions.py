@@ -41,7 +41,7 @@ class Partitions:
     @classmethod
     def of(cls, path, task, target, features=None, kind="regression"):
         """The partitions of a folder; `features` are all other columns by default."""
-        names = list(_parquet().ParquetFile(_files(path)[0]).schema_arrow.names)
+        names = list(_read(_files(path)[0], lambda file: _parquet().read_schema(file)).names)
         for key, name in (("task", task), ("target", target)):
             require(name in names, f"{key} = {name}: {path} has the columns {', '.join(names)}")
         features = [n for n in names if n not in (task, target)] if features is None else features
@@ -117,11 +117,7 @@ class Partitions:
         )
 
     def _read(self, file, columns):
-        try:
-            return _parquet().read_table(file, columns=list(columns)).to_pandas()
-        except (OSError, ValueError) as error:  # pyarrow's are ValueErrors
-            text = " ".join(str(error).split())[:200]
-            raise InputError(f"{file} cannot be read: {text}") from error
+        return _read(file, lambda file: _parquet().read_table(file, columns=columns)).to_pandas()
 
     def numbers(self, file):
         """Features and targets of a file, as arrays of numbers."""
@@ -173,6 +169,14 @@ class Rows:
 def _latest(table, file):
     """The numbers of a file, while its chunks follow one another."""
     return table.numbers(file)
+
+
+def _read(file, function):
+    try:
+        return function(file)
+    except (OSError, ValueError) as error:  # pyarrow's are ValueErrors
+        text = " ".join(str(error).split())[:200]
+        raise InputError(f"{file} cannot be read: {text}") from error
 
 
 def _files(path):

@@ -96,7 +96,12 @@ def started(datafit, W0=None):
     return Own(None, None, W0, ridge)
 
 
-def paths_of(datafit, own, priors, grid, again=False):
+def at_of(datafit, own, again):
+    """Where a loss is expanded: anew, at the last models, if it is logistic and `again`."""
+    return own.W if again and datafit.logistic else own.at
+
+
+def paths_of(datafit, own, priors, grid, again=False, kind=PriorPath):
     """Paths of gamma under each prior; `again` expands a logistic loss anew, at the last models.
 
     Returns
@@ -105,10 +110,10 @@ def paths_of(datafit, own, priors, grid, again=False):
     at : ndarray, shape (m, d)
         Where the loss is expanded.
     """
-    at = own.W if again and datafit.logistic else own.at
+    at = at_of(datafit, own, again)
     rows = rows_at(datafit, at)
     gamma = gamma_grid(rows, grid, own.ridge)
-    return [PriorPath(rows, prior, gamma) for prior in priors], at
+    return [kind(rows, prior, gamma) for prior in priors], at
 
 
 def averaged(weigh, priors, grid, again, datafit, own, kept=None):
@@ -127,6 +132,13 @@ def weighted(weights, models):
     return tuple((weights[..., None] * W).sum(axis=(0, 1)) for W in (models, less))
 
 
+def less_shrunk(weights):
+    """Weights, (g, ...), of gamma `LESS` steps of the grid smaller."""
+    less = np.zeros(weights.shape)
+    np.add.at(less, np.maximum(np.arange(len(weights)) - LESS, 0), weights)
+    return less
+
+
 def averages(weights, terms):
     """`weighted` of the models of terms, without working them out for every gamma.
 
@@ -143,9 +155,7 @@ def averages(weights, terms):
     total = 0.0
     for omega, (path, a) in zip(weights, terms, strict=True):
         if omega.max(initial=0.0) > NOTHING:
-            less = np.zeros(omega.shape)  # model g takes the place of model g + LESS
-            np.add.at(less, np.maximum(np.arange(len(omega)) - LESS, 0), omega)
-            total = total + path.averages(np.stack([omega, less]), a)
+            total = total + path.averages(np.stack([omega, less_shrunk(omega)]), a)
     return total[0], total[1]
 
 

@@ -11,8 +11,16 @@ import numpy as np
 from scipy.special import softmax
 
 from mpmtl.chunks import CHUNK, Chunked
-from mpmtl.methods.prior_steps import GAMMA, Own, averaged, by_weights, paths_of
-from mpmtl.solvers.gaussian_prior import TINY, best_scale
+from mpmtl.methods.prior_steps import (
+    GAMMA,
+    Own,
+    at_of,
+    averaged,
+    by_weights,
+    less_shrunk,
+    paths_of,
+)
+from mpmtl.solvers.gaussian_prior import TINY, PriorPath, PriorPoints, best_scale
 
 AROUND = np.array([0.5, 1.0, 2.0])  # gamma for the logistic loss, in units of the ridge of W0
 FAR = np.array([0.1, 0.5, 2.0, 8.0, 32.0, 128.0])  # the same with an intercept
@@ -20,7 +28,9 @@ WIDEST = (1e-10, 1e6)  # how far the grid goes on where the best gamma is at an 
 TEMPER = 16  # a Gaussian likelihood would have 2
 HEAT = 60  # a weight of e^-60 of the best one is nothing
 RUNNERS = CHUNK  # with more chunks than one, priors are first tried on so many tasks ...
+SPARSEST = 32  # ... or on one of so many, if that is more ...
 MARGIN = 8  # ... and left out if they are worse by so many standard errors and have no weight
+FEW = 3  # gamma up to which equations are solved instead of an eigendecomposition
 
 
 @dataclass(frozen=True)
@@ -73,17 +83,22 @@ class SharedChoice:
             scales = [best_of(path) for path in paths]
             errors = [p.left_out_errors(a).mean(axis=1) for p, a in zip(paths, scales, strict=True)]
             return list(map(Judged, priors, errors, scales, paths))
-        priors, guesses = self._tried(own, priors, grid, again, rivals)
-        sums = self.tasks.total(partial(_sums, priors, grid, again, guesses), own)
+        guesses, alive = self._tried(own, priors, grid, again, rivals)
+        left = np.flatnonzero(alive.any(axis=1))
+        priors, guesses, alive = [priors[k] for k in left], [guesses[k] for k in left], alive[left]
+        if not priors:
+            return []
+        sums = self.tasks.total(partial(_sums, priors, grid, again, guesses, alive), own)
         scales = [
             None if a is None else a + best_scale(s[1], s[2])
             for a, s in zip(guesses, sums, strict=True)
         ]
         if self.logistic:
-            errors = self.tasks.total(partial(_errors, priors, grid, again, scales), own)
+            errors = self.tasks.total(partial(_errors, priors, grid, again, scales, alive), own)
         else:  # the square about the guess, completed
             errors = [s[0] - s[1] ** 2 / np.maximum(s[2], TINY) for s in sums]
-        return [Judged(p, e / self.m, a) for p, e, a in zip(priors, errors, scales, strict=True)]
+        errors = np.where(alive, errors, np.inf) / self.m
+        return [Judged(p, e, a) for p, e, a in zip(priors, errors, scales, strict=True)]
 
     def alone(self, own, separate, intercept):
         """Grid of gamma, and the priors of tasks on their own, judged."""
@@ -103,43 +118,41 @@ class SharedChoice:
         """Chunks after a round: weights of priors and gamma by their errors, the same for all."""
         weights = left_out_weights(np.stack([j.errors for j in judged]), self.N)
         some = [k for k in range(len(judged)) if weights[k].max() > np.exp(-HEAT)]
-        weigh = partial(by_weights, weights[some], [judged[k].scale for k in some])
-        step = partial(averaged, weigh, [judged[k].prior for k in some], grid, again)
-        if all(judged[k].path is not None for k in some):
-            return self.tasks.map(step, own, Chunked([[judged[k].path for k in some]]))
-        return self.tasks.map(step, own)
+        chosen = [judged[k] for k in some]
+        priors, scales = [j.prior for j in chosen], [j.scale for j in chosen]
+        if all(j.path is not None for j in chosen):
+            weigh = partial(by_weights, weights[some], scales)
+            step = partial(averaged, weigh, priors, grid, again)
+            return self.tasks.map(step, own, Chunked([[j.path for j in chosen]]))
+        return self.tasks.map(partial(_average, weights[some], scales, priors, grid, again), own)
 
     def _tried(self, own, priors, grid, again, rivals):
-        """The priors that a sample does not show to have no weight, and their scales there."""
-        stride = math.ceil(self.m / RUNNERS)
-        some = self.tasks.map(partial(_thinned, stride), own)
-        errors, scales = [], []
-        for prior in (*(j.prior for j in rivals), *priors):
-            runs = []
-            for loss, state in some.each():
-                (path,), _ = paths_of(loss, state, [prior], grid, again)
-                runs.append(path)
-            sums = [path.scale_sums() for path in runs] if prior.mean is not None else []
-            a = best_scale(*map(sum, zip(*sums, strict=True))) if sums else None
-            scales.append(a)
-            errors.append(np.concatenate([path.left_out_errors(a) for path in runs], axis=1))
-        alive = in_the_race(np.stack(errors), self.N)[len(rivals) :]
-        scales = scales[len(rivals) :]
-        if not alive.any() and not rivals:
-            alive[:] = True
-        kept = np.flatnonzero(alive)
-        return [priors[k] for k in kept], [scales[k] for k in kept]
+        """Scales of the means by a sample of the tasks, and which gamma it leaves in the race."""
+        stride = min(math.ceil(self.m / RUNNERS), SPARSEST)
+        every = [*(j.prior for j in rivals), *priors]
+        where = np.ones((len(every), len(grid)), dtype=bool)
+        guesses = [None if prior.mean is None else 0.0 for prior in every]
+        step = partial(_of_some, stride, _sums, every, grid, again, guesses, where)
+        sums = self.tasks.total(step, own)
+        scales = [
+            None if a is None else best_scale(s[1], s[2])
+            for a, s in zip(guesses, sums, strict=True)
+        ]
+        step = partial(_of_some, stride, _errors_by_task, every, grid, again, scales)
+        errors = np.concatenate(list(self.tasks.map(step, own).each()), axis=2)
+        alive = in_the_race(errors, self.N)[len(rivals) :]
+        alive = alive | (less_shrunk(alive.T.astype(float)).T > 0)  # models to be shown
+        return scales[len(rivals) :], alive
 
 
 def in_the_race(errors, N):
-    """Which priors may have weight, from the errors of some tasks, shape (P, g, tasks)."""
+    """Which priors and gamma may have weight, (P, g), by errors of some tasks, (P, g, tasks)."""
     mean = errors.mean(axis=2)
     best = np.unravel_index(mean.argmin(), mean.shape)
     behind = errors - errors[best]
     sd = behind.std(axis=2, ddof=1) / np.sqrt(errors.shape[2])
     least = behind.mean(axis=2) - MARGIN * sd
-    lost = N / TEMPER * np.log1p(np.maximum(least, 0) / max(mean[best], TINY)) > HEAT
-    return ~lost.all(axis=1)
+    return N / TEMPER * np.log1p(np.maximum(least, 0) / max(mean[best], TINY)) <= HEAT
 
 
 def left_out_weights(errors, N):
@@ -173,22 +186,53 @@ def widened(errors_of, grid):
             return grid
 
 
-def _sums(priors, grid, again, guesses, loss, own):
+def _paths(priors, grid, again, alive, loss, own):
+    """Paths under each prior at the gamma alive, shape (P, g), one after another."""
+    for prior, some in zip(priors, alive, strict=True):
+        kind = PriorPath if some.sum() > FEW else PriorPoints
+        ((path,), _) = paths_of(loss, own, [prior], grid[some], again, kind)
+        yield path, some
+
+
+def _sums(priors, grid, again, guesses, alive, loss, own):
     """Of each prior the sums over a chunk of e^2, e p and p^2 with e = r - guess p, (P, 3, g)."""
-    sums = []
-    for prior, a in zip(priors, guesses, strict=True):
-        (path,), _ = paths_of(loss, own, [prior], grid, again)
-        sums.append(path.square_sums(a))
-    return np.stack(sums)
+    sums = np.zeros((len(priors), 3, len(grid)))
+    runs = _paths(priors, grid, again, alive, loss, own)
+    for k, (a, (path, some)) in enumerate(zip(guesses, runs, strict=True)):
+        sums[k][:, some] = path.square_sums(a if np.ndim(a) == 0 else a[some])
+    return sums
 
 
-def _errors(priors, grid, again, scales, loss, own):
+def _errors(priors, grid, again, scales, alive, loss, own):
     """Of each prior the sum over a chunk of the errors, (P, g)."""
-    paths, _ = paths_of(loss, own, priors, grid, again)
-    return np.stack([p.left_out_errors(a).sum(axis=1) for p, a in zip(paths, scales, strict=True)])
+    errors = np.zeros((len(priors), len(grid)))
+    runs = _paths(priors, grid, again, alive, loss, own)
+    for k, (a, (path, some)) in enumerate(zip(scales, runs, strict=True)):
+        errors[k, some] = path.left_out_errors(None if a is None else a[some]).sum(axis=1)
+    return errors
 
 
-def _thinned(stride, loss, own):
-    """Every so manieth task of a chunk."""
+def _errors_by_task(priors, grid, again, scales, loss, own):
+    """Of each prior the errors of every task, (P, g, m)."""
+    runs = (paths_of(loss, own, [prior], grid, again)[0][0] for prior in priors)
+    return np.stack([path.left_out_errors(a) for path, a in zip(runs, scales, strict=True)])
+
+
+def _average(weights, scales, priors, grid, again, loss, own):
+    """A chunk after a round: `averages` with the same weights, (P, g), for all tasks."""
+    total, m = 0.0, loss.shape[0]
+    both = np.stack([weights, less_shrunk(weights.T).T], axis=1)
+    alive = both.max(axis=1) > np.exp(-HEAT)
+    runs = _paths(priors, grid, again, alive, loss, own)
+    for omega, a, (path, some) in zip(both, scales, runs, strict=True):
+        omega = np.repeat(omega[:, some, None], m, axis=2)
+        total = total + path.averages(omega, None if a is None else a[some, None])
+    return Own(*total, at_of(loss, own, again), own.ridge)
+
+
+def _of_some(stride, step, *arguments):
+    """A step of every so manieth task of a chunk."""
+    *settings, loss, own = arguments
     tasks = slice(None, None, stride)
-    return loss.chunk(tasks), Own(*(None if part is None else part[tasks] for part in own))
+    some = Own(*(None if part is None else part[tasks] for part in own))
+    return step(*settings, loss.chunk(tasks), some)

@@ -57,6 +57,16 @@ class Rows:
         """n_i, shape (m,)."""
         return np.array([len(y) for y in self.y])
 
+    def covariance(self, prior):
+        """C of a prior with what it leaves free, shape (d, d), or (m, d, d) if that is a task's."""
+        C = prior.C
+        if prior.free:
+            C = C + FREE * np.diag(np.arange(len(C)) == len(C) - 1)
+        if prior.own:
+            x = self.direction
+            C = C + len(C) * x[:, :, None] * x[:, None, :]
+        return C
+
     def diagonalised(self, C):
         """s and P with P'X'X P = diag(s) and P P' = C, shapes (m, d) and (m, d, d)."""
         R = np.linalg.cholesky(C)
@@ -130,12 +140,7 @@ class PriorPath:
 
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
-        C = prior.C
-        if prior.free:
-            C = C + FREE * np.diag(np.arange(len(C)) == len(C) - 1)
-        if prior.own:
-            x = rows.direction
-            C = C + len(C) * x[:, :, None] * x[:, None, :]
+        C = rows.covariance(prior)
         same = C.ndim == 2 and np.array_equal(C, np.eye(len(C)))  # several priors have C = I
         self.s, self.P = rows.plain if same else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
@@ -239,15 +244,22 @@ class PriorPath:
             tasks = np.flatnonzero(rows.sizes == n)
             place = (starts[tasks, None] + np.arange(n)).ravel()
             X = np.stack([rows.X[i] for i in tasks])
-            Z, shrink = X @ self.P[tasks], self.shrink[:, tasks].transpose(1, 2, 0)
-            fitted[place] = (Z @ (self.c[tasks, :, None] * shrink)).reshape(-1, g)
+            parts = self._fitted(tasks, X)
+            leverage[place], fitted[place] = (part.reshape(-1, g) for part in parts[:2])
             if self.e is not None:
-                off = Z @ (self.e[tasks, :, None] * shrink)
-                pull[place] = ((X @ self.prior.mean)[..., None] - off).reshape(-1, g)
-            leverage[place] = (Z**2 @ shrink).reshape(-1, g)
+                off = (X @ self.prior.mean)[..., None] - parts[2]
+                pull[place] = off.reshape(-1, g)
         free = 1 / np.maximum(1 - leverage, 1e-9)
         residual = (np.concatenate(rows.y)[:, None] - fitted) * free
         return residual, None if self.e is None else pull * free
+
+    def _fitted(self, tasks, X):
+        """Leverages of samples X, shape (k, n, d), of some tasks, and what c and e give there, each
+        (k, n, g)."""
+        Z, shrink = X @ self.P[tasks], self.shrink[:, tasks].transpose(1, 2, 0)
+        fitted = Z @ (self.c[tasks, :, None] * shrink)
+        off = None if self.e is None else Z @ (self.e[tasks, :, None] * shrink)
+        return Z**2 @ shrink, fitted, off
 
     def _losses(self, residual):
         rows = self.rows
@@ -305,6 +317,54 @@ class PriorPath:
         log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
         a = None if self.e is None else scale * (sigma / root_gamma)
         return -n * np.log(sigma) - fit - log_det / 2, a
+
+
+class PriorPoints(PriorPath):
+    """`PriorPath` for few gamma: its errors and averages by solving R'X'X R + gamma I, C = R R'.
+
+    Parameters and attributes as there, but s, P, shrink and what needs them; c = R'X'y and
+    e = R'X'X mu.
+    """
+
+    def __init__(self, rows, prior, gamma):
+        self.rows, self.prior, self.gamma = rows, prior, gamma
+        self.R = np.linalg.cholesky(rows.covariance(prior))
+        back = self.R.swapaxes(-1, -2)
+        self.B = back @ rows.gram @ self.R
+        self.c = np.matmul(back, rows.xty[..., None])[..., 0]
+        self.e = None
+        if prior.mean is not None:
+            self.e = np.matmul(back, (rows.gram @ prior.mean)[..., None])[..., 0]
+
+    def _solved(self, k, tasks, right):
+        """(R'X'X R + gamma I)^{-1} of right sides (.., d, columns), for the k-th gamma."""
+        A = self.B[tasks] + self.gamma[k, tasks, None, None] * np.eye(self.B.shape[-1])
+        return np.linalg.solve(A, right)
+
+    def _fitted(self, tasks, X):
+        R = self.R if self.R.ndim == 2 else self.R[tasks]
+        Z = X @ R
+        leverage = np.empty((*X.shape[:2], len(self.gamma)))
+        fitted, off = np.empty(leverage.shape), np.empty(leverage.shape)
+        for k in range(len(self.gamma)):
+            H = self._solved(k, tasks, Z.swapaxes(1, 2)).swapaxes(1, 2)
+            leverage[..., k] = (Z * H).sum(axis=2)
+            fitted[..., k] = np.matmul(H, self.c[tasks, :, None])[..., 0]
+            if self.e is not None:
+                off[..., k] = np.matmul(H, self.e[tasks, :, None])[..., 0]
+        return leverage, fitted, None if self.e is None else off
+
+    def averages(self, weights, scale):
+        """See `PriorPath.averages`."""
+        total = 0.0
+        for k in range(len(self.gamma)):
+            omega = weights[:, k, :, None]
+            right = self.c if self.e is None else self.c - scale[k][:, None] * self.e
+            w = np.matmul(self.R, self._solved(k, slice(None), right[..., None]))[..., 0]
+            if self.e is not None:
+                w = w + scale[k][:, None] * self.prior.mean
+            total = total + omega * w
+        return total
 
 
 def best_scale(numerator, denominator):
