@@ -35,12 +35,15 @@ class Own(NamedTuple):
         Where a logistic loss is expanded.
     ridge : ndarray, shape (m,), or None
         Unit of gamma, see `gamma_grid`.
+    weight : ndarray, shape (m,), or None
+        `Rows.error_weight` for the shared choice.
     """
 
     W: np.ndarray | None
     shown: np.ndarray | None
     at: np.ndarray
     ridge: np.ndarray | None = None
+    weight: np.ndarray | None = None
 
 
 def gamma_grid(rows, grid=GAMMA, ridge=None):
@@ -91,9 +94,10 @@ def started(datafit, W0=None):
         W0 = np.zeros(datafit.shape)  # of no use
     elif W0 is None:
         W0 = own_models(datafit).W
+    rows = rows_at(datafit, W0)
     if datafit.logistic:
-        ridge = ridge_of(rows_at(datafit, W0), W0, datafit.intercept)
-    return Own(None, None, W0, ridge)
+        ridge = ridge_of(rows, W0, datafit.intercept)
+    return Own(None, None, W0, ridge, rows.error_weight)
 
 
 def at_of(datafit, own, again):
@@ -111,7 +115,7 @@ def paths_of(datafit, own, priors, grid, again=False, kind=PriorPath):
         Where the loss is expanded.
     """
     at = at_of(datafit, own, again)
-    rows = rows_at(datafit, at)
+    rows = rows_at(datafit, at, own.weight)
     gamma = gamma_grid(rows, grid, own.ridge)
     return [kind(rows, prior, gamma) for prior in priors], at
 
@@ -122,7 +126,8 @@ def averaged(weigh, priors, grid, again, datafit, own, kept=None):
     `kept`, lists of paths, are those of an earlier step.
     """
     paths, at = paths_of(datafit, own, [] if kept else priors, grid, again)
-    return Own(*averages(*weigh(kept or paths)), at, own.ridge)
+    W, shown = averages(*weigh(kept or paths))
+    return own._replace(W=W, shown=shown, at=at)
 
 
 def weighted(weights, models):

@@ -28,7 +28,7 @@ WIDEST = (1e-10, 1e6)  # how far the grid goes on where the best gamma is at an 
 TEMPER = 16  # a Gaussian likelihood would have 2
 HEAT = 60  # a weight of e^-60 of the best one is nothing
 RUNNERS = CHUNK  # with more chunks than one, priors are first tried on so many tasks ...
-SPARSEST = 32  # ... or on one of so many, if that is more ...
+SPARSEST = 64  # ... or on one of so many, if that is more ...
 MARGIN = 8  # ... and left out if they are worse by so many standard errors and have no weight
 FEW = 3  # gamma up to which equations are solved instead of an eigendecomposition
 
@@ -130,18 +130,19 @@ class SharedChoice:
         """Scales of the means by a sample of the tasks, and which gamma it leaves in the race."""
         stride = min(math.ceil(self.m / RUNNERS), SPARSEST)
         every = [*(j.prior for j in rivals), *priors]
-        where = np.ones((len(every), len(grid)), dtype=bool)
-        guesses = [None if prior.mean is None else 0.0 for prior in every]
-        step = partial(_of_some, stride, _sums, every, grid, again, guesses, where)
-        sums = self.tasks.total(step, own)
-        scales = [
-            None if a is None else best_scale(s[1], s[2])
-            for a, s in zip(guesses, sums, strict=True)
-        ]
-        step = partial(_of_some, stride, _errors_by_task, every, grid, again, scales)
-        errors = np.concatenate(list(self.tasks.map(step, own).each()), axis=2)
+        some = partial(_of_some, stride, _squares, every, grid, again)
+        e2, ep, p2 = np.concatenate(list(self.tasks.map(some, own).each()), axis=3)
+        best = best_scale(ep.sum(axis=2), p2.sum(axis=2))
+        scales = [None if p.mean is None else a for p, a in zip(every, best, strict=True)]
+        if self.logistic:
+            some = partial(_of_some, stride, _errors_by_task, every, grid, again, scales)
+            errors = np.concatenate(list(self.tasks.map(some, own).each()), axis=2)
+        else:
+            errors = e2 - 2 * best[:, :, None] * ep + best[:, :, None] ** 2 * p2
         alive = in_the_race(errors, self.N)[len(rivals) :]
-        alive = alive | (less_shrunk(alive.T.astype(float)).T > 0)  # models to be shown
+        for k, prior in enumerate(priors):
+            if prior.mean is not None:  # models that are shown need its scale as well
+                alive[k] |= less_shrunk(alive[k].astype(float)) > 0
         return scales[len(rivals) :], alive
 
 
@@ -212,6 +213,12 @@ def _errors(priors, grid, again, scales, alive, loss, own):
     return errors
 
 
+def _squares(priors, grid, again, loss, own):
+    """Of each prior `PriorPath.squares_by_task`, shape (3, P, g, m)."""
+    runs = (paths_of(loss, own, [prior], grid, again)[0][0] for prior in priors)
+    return np.stack([path.squares_by_task() for path in runs], axis=1)
+
+
 def _errors_by_task(priors, grid, again, scales, loss, own):
     """Of each prior the errors of every task, (P, g, m)."""
     runs = (paths_of(loss, own, [prior], grid, again)[0][0] for prior in priors)
@@ -227,7 +234,7 @@ def _average(weights, scales, priors, grid, again, loss, own):
     for omega, a, (path, some) in zip(both, scales, runs, strict=True):
         omega = np.repeat(omega[:, some, None], m, axis=2)
         total = total + path.averages(omega, None if a is None else a[some, None])
-    return Own(*total, at_of(loss, own, again), own.ridge)
+    return own._replace(W=total[0], shown=total[1], at=at_of(loss, own, again))
 
 
 def _of_some(stride, step, *arguments):

@@ -30,13 +30,12 @@ class Rows:
     y : tuple of ndarray, shape (n_i,)
     gram, xty, yty : ndarray
         X'X, X'y and y'y, shapes (m, d, d), (m, d), (m,).
-    direction : ndarray, shape (m, d)
-        Mean sample, scaled to unit length; zero where it is zero.
     unit : ndarray, shape (m,)
         What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
         averaged.
-    error_weight : ndarray, shape (m,)
-        `Loss.error_weights`, or 1/n_i for the logistic loss.
+    loss : Loss
+    given_weight : ndarray, shape (m,), or None
+        `error_weight`, where it is known.
     labels, root : tuple of ndarray, or None
         Logistic loss: labels and square roots of the weights.
     """
@@ -46,9 +45,9 @@ class Rows:
     gram: np.ndarray
     xty: np.ndarray
     yty: np.ndarray
-    direction: np.ndarray
     unit: np.ndarray
-    error_weight: np.ndarray
+    loss: object
+    given_weight: np.ndarray | None
     labels: tuple | None = None
     root: tuple | None = None
 
@@ -56,6 +55,18 @@ class Rows:
     def sizes(self):
         """n_i, shape (m,)."""
         return np.array([len(y) for y in self.y])
+
+    @cached_property
+    def direction(self):
+        """Mean sample, scaled to unit length; zero where it is zero. Shape (m, d)."""
+        return mean_samples(self.loss)
+
+    @cached_property
+    def error_weight(self):
+        """`Loss.error_weights`, or 1/n_i for the logistic loss; shape (m,)."""
+        if self.given_weight is not None:
+            return self.given_weight
+        return 1 / np.maximum(self.sizes, 1) if self.loss.logistic else self.loss.error_weights()
 
     def covariance(self, prior):
         """C of a prior with what it leaves free, shape (d, d), or (m, d, d) if that is a task's."""
@@ -85,13 +96,14 @@ def mean_samples(datafit):
     return directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
 
 
-def rows_at(datafit, W):
+def rows_at(datafit, W, weight=None):
     r"""The loss itself (squared), or its second-order expansion at W (logistic).
 
     log(1 + exp(-y x'w)) is p(1-p)/2 (x'w - z)^2 + constant to second order, with p = expit(x'w_0)
-    and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W.
+    and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W. `weight` is
+    `Rows.error_weight` where it is known.
     """
-    n, direction = np.maximum(datafit.n, 1), mean_samples(datafit)
+    n = np.maximum(datafit.n, 1)
     if not datafit.logistic:
         X, y = datafit.X, datafit.y
         gram, xty, yty, root = datafit.gram, datafit.xty, datafit.yty, None
@@ -108,10 +120,8 @@ def rows_at(datafit, W):
         yty = np.array([b @ b for b in y])
     unit = np.trace(gram, axis1=1, axis2=2) / (n * datafit.weight)
     unit = np.where(unit > 0, unit, 1)
-    labels, error_weight = datafit.y, 1 / n
-    if root is None:
-        labels, error_weight = None, datafit.error_weights()
-    return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
+    labels = None if root is None else datafit.y
+    return Rows(X, y, gram, xty, yty, unit, datafit, weight, labels, root)
 
 
 class PriorPath:
@@ -213,21 +223,32 @@ class PriorPath:
     def square_sums(self, a=0.0):
         """Sums over the samples of e^2, e p and p^2, shape (3, g), for the error e at scales a of
         the mean, (g,), and p that a unit of a takes off; p = 0 without a mean."""
-        (e, p), weight = self._left_out, self._sample_weight
+        weight = self._sample_weight
+        return np.stack([weight @ part for part in self._squares(a)])
+
+    def squares_by_task(self):
+        """`square_sums` at a = 0 of every task, shape (3, g, m)."""
+        return np.stack([self._by_task(part) for part in self._squares(0.0)])
+
+    def _squares(self, a):
+        e, p = self._left_out
         if p is None:
-            return np.stack([weight @ e**2, np.zeros(e.shape[1]), np.zeros(e.shape[1])])
+            return e**2, np.zeros(e.shape), np.zeros(e.shape)
         e = e - a * p
-        return np.stack([weight @ e**2, weight @ (e * p), weight @ p**2])
+        return e**2, e * p, p**2
+
+    def _by_task(self, losses):
+        """Weighted sums over each task of what its samples have, (sum of n_i, g), shape (g, m)."""
+        losses = np.append(losses * self._sample_weight[:, None], np.zeros((1, len(self.gamma))), 0)
+        starts = np.cumsum(self.rows.sizes) - self.rows.sizes
+        sums = np.add.reduceat(losses, starts, axis=0)
+        sums[self.rows.sizes == 0] = 0
+        return sums.T
 
     def left_out_errors(self, a=None):
         """Leave-one-out error of each gamma and task for scales a, (g,); shape (g, m)."""
         residual, pull = self._left_out
-        losses = self._losses(residual if pull is None else residual - a * pull)
-        losses = np.append(losses * self._sample_weight[:, None], np.zeros((1, len(self.gamma))), 0)
-        starts = np.cumsum(self.rows.sizes) - self.rows.sizes
-        errors = np.add.reduceat(losses, starts, axis=0)
-        errors[self.rows.sizes == 0] = 0
-        return errors.T
+        return self._by_task(self._losses(residual if pull is None else residual - a * pull))
 
     @property
     def _sample_weight(self):
