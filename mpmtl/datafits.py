@@ -4,12 +4,14 @@ Models have shape (B, m, d): B candidates, m tasks as rows, d features. Results 
 (B, m). Tasks are ragged: nothing assumes equal sample sizes.
 """
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, xlogy
 
+from mpmtl.chunks import Chunked, slices
 from mpmtl.errors import require
 from mpmtl.privacy.clipping import bounded
 
@@ -95,6 +97,8 @@ class Loss:
         The last feature is 1 in every sample; separate tasks do not penalise its weight.
     pooled : bool
         Errors count by sample over all tasks, instead of by task.
+    whole : (int, int), optional
+        Tasks and samples of the loss that this is a chunk of.
     n : ndarray, shape (m,)
         Samples of each task; a task may have none in a fold.
     weight : ndarray, shape (m,)
@@ -110,8 +114,10 @@ class Loss:
     n_public: tuple | None = field(default=None, kw_only=True)
     intercept: bool = field(default=False, kw_only=True)
     pooled: bool = field(default=False, kw_only=True)
+    whole: tuple | None = field(default=None, kw_only=True)
     n: np.ndarray = field(init=False, repr=False)
     weight: np.ndarray = field(init=False, repr=False)
+    logistic: ClassVar[bool] = False
     bend: ClassVar[float]  # largest second derivative of a sample's loss
 
     def __post_init__(self):
@@ -167,6 +173,27 @@ class Loss:
     def _statistics(self, tasks):
         return {}
 
+    def chunks(self):
+        """The loss in chunks of tasks (`Chunked`); the loss itself where one is enough."""
+        parts = slices(len(self.n))
+        return Chunked([self] if len(parts) == 1 else [self.chunk(tasks) for tasks in parts])
+
+    def chunk(self, tasks):
+        """Loss of a slice of the tasks."""
+        return type(self)(
+            X=self.X[tasks],
+            y=self.y[tasks],
+            average=self.average,
+            idle=self.idle[tasks],
+            whole=self.whole or (len(self.n), int(self.n.sum())),
+            **self.common,
+            **self._known(tasks),
+        )
+
+    def _known(self, tasks):
+        """Statistics of a slice of the tasks, if they are there."""
+        return self._statistics(tasks)
+
     def projected(self, U):
         """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k); U'U = I."""
         return replace(self, X=tuple(X @ U for X in self.X), intercept=False)
@@ -179,9 +206,14 @@ class Loss:
         """What the squared error of each task counts for in the error over all tasks, shape (m,):
         1/(n_i var(y_i)), 0 where the targets are all equal; with `pooled` the same for all."""
         if self.pooled:
-            return np.full(len(self.n), len(self.n) / max(self.n.sum(), 1))
+            m, N = self.whole or (len(self.n), self.n.sum())
+            return np.full(len(self.n), m / max(N, 1))
         variance = self.variance()
         return (variance > 0) / (np.maximum(self.n, 1) * np.where(variance > 0, variance, 1))
+
+    def loaded(self):
+        """The loss itself; of a chunk a copy, so that statistics last as long as its step."""
+        return self if self.whole is None else copy(self)
 
     def lipschitz(self):
         """Largest Lipschitz constant of a task's gradient, or its public bound."""
@@ -213,6 +245,13 @@ def largest_eigenvalue(A):
     return largest
 
 
+STATISTICS = ("gram", "xty", "yty")
+
+
+def _none():
+    """A default that is no class attribute."""
+
+
 @dataclass(frozen=True)
 class SquaredLoss(Loss):
     r"""Squared loss of every task, from its sufficient statistics.
@@ -223,31 +262,41 @@ class SquaredLoss(Loss):
     Attributes
     ----------
     gram : ndarray, shape (m, d, d)
-        X_i'X_i; computed unless given.
+        X_i'X_i; computed unless given, when it is asked for.
     xty : ndarray, shape (m, d)
     yty : ndarray, shape (m,)
     """
 
     average: bool = False
     bend: ClassVar[float] = 1.0
-    gram: np.ndarray | None = field(default=None, repr=False)
-    xty: np.ndarray | None = field(default=None, repr=False)
-    yty: np.ndarray | None = field(default=None, repr=False)
+    gram: np.ndarray | None = field(default_factory=_none, repr=False)
+    xty: np.ndarray | None = field(default_factory=_none, repr=False)
+    yty: np.ndarray | None = field(default_factory=_none, repr=False)
 
     def __post_init__(self):
         super().__post_init__()
-        if self.gram is None:
-            samples = list(zip(self.X, self.y, strict=True))
-            object.__setattr__(self, "gram", np.stack([X.T @ X for X in self.X]))
-            object.__setattr__(self, "xty", np.stack([X.T @ y for X, y in samples]))
-            object.__setattr__(self, "yty", np.array([y @ y for y in self.y]))
+        if self.gram is None:  # then `__getattr__` is asked
+            for name in STATISTICS:
+                object.__delattr__(self, name)
+
+    def __getattr__(self, name):
+        if name not in STATISTICS:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        samples = list(zip(self.X, self.y, strict=True))
+        object.__setattr__(self, "gram", np.stack([X.T @ X for X in self.X]))
+        object.__setattr__(self, "xty", np.stack([X.T @ y for X, y in samples]))
+        object.__setattr__(self, "yty", np.array([y @ y for y in self.y]))
+        return vars(self)[name]
+
+    def _known(self, tasks):
+        return self._statistics(tasks) if "gram" in vars(self) else {}
 
     @classmethod
     def _merged_statistics(cls, parts):
-        return {key: sum(getattr(p, key) for p in parts) for key in ("gram", "xty", "yty")}
+        return {key: sum(getattr(p, key) for p in parts) for key in STATISTICS}
 
     def _statistics(self, tasks):
-        return {key: getattr(self, key)[tasks] for key in ("gram", "xty", "yty")}
+        return {key: getattr(self, key)[tasks] for key in STATISTICS}
 
     def projected(self, U):
         X, gram = tuple(X @ U for X in self.X), U.T @ self.gram @ U
@@ -301,6 +350,7 @@ class LogisticLoss(Loss):
     """
 
     average: bool = True
+    logistic: ClassVar[bool] = True
     bend: ClassVar[float] = 0.25
 
     def margins(self, W):
@@ -344,7 +394,7 @@ class LogisticLoss(Loss):
 DATAFITS = {"regression": SquaredLoss, "binary": LogisticLoss}
 
 
-def datafit_for(data, average=None, public=False):
+def datafit_for(data, average=None, public=False, whole=None):
     """Squared loss for regression (summed), logistic for binary targets (averaged).
 
     Parameters
@@ -354,6 +404,8 @@ def datafit_for(data, average=None, public=False):
         Overrides the default.
     public : bool
         L from ``data.row_norm`` instead of the rows themselves, which are held to it.
+    whole : (int, int), optional
+        See `Loss`.
 
     Raises
     ------
@@ -379,6 +431,7 @@ def datafit_for(data, average=None, public=False):
         n_public=data.n_public,
         intercept=data.intercept,
         pooled=data.pooled,
+        whole=whole,
     )
 
 

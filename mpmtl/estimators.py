@@ -1,15 +1,17 @@
 """Estimators for use from Python: fit(X, y) on a table for each task, or one with task=..."""
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import expit
 
+from mpmtl.chunks import Serial
 from mpmtl.data import MultiTaskData
+from mpmtl.data.tasks import units_of
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError, require
 from mpmtl.methods import Budget, FeatureLearning, Proximal, ProximalCandidate
-from mpmtl.methods.feature_learning import own_models
 from mpmtl.penalties import penalty_named
 from mpmtl.privacy.mechanisms import MECHANISMS, Gaussian, Mechanism, source_of_noise
 from mpmtl.privacy.statements import warn_caveats
@@ -167,16 +169,9 @@ class _Learner:
         y = self._labelled(y) if self.kind == "binary" else y
         names = [str(label) for label in self.tasks_]
         data = MultiTaskData.checked(X, y, self.kind, names, strict=not self.private)
-        if row_norm is not None:
-            data = data.with_row_norm(row_norm)
-        if self.target_range is not None and self.kind == "regression":
-            data = data.with_target_range(*self.target_range)
-        if self.fit_intercept:
-            data = data.with_intercept()
+        data = prepared(data, row_norm, self.target_range, self.fit_intercept)
         self._units = data.units
-        return datafit_for(
-            replace(data, pooled=self.kind == "regression"), self.loss_average, public
-        )
+        return datafit_for(data, self.loss_average, public)
 
     def _keep(self, W):
         """Models (m, d), with the intercept last if there is one, in the target's own units."""
@@ -234,6 +229,17 @@ class _Learner:
         """Probability of the second of `classes_` (binary tasks only)."""
         require(self.kind == "binary", "predict_proba needs kind='binary'")
         return _each(self.decision_function(X, task), expit)
+
+
+def prepared(data, row_norm, target_range, fit_intercept):
+    """Data clipped and scaled by public constants, with an intercept if it is asked for."""
+    if row_norm is not None:
+        data = data.with_row_norm(row_norm)
+    if target_range is not None and data.kind == "regression":
+        data = data.with_target_range(*target_range)
+    if fit_intercept:
+        data = data.with_intercept()
+    return replace(data, pooled=data.kind == "regression")
 
 
 def _each(scores, function):
@@ -460,10 +466,47 @@ class PrivateFeatureLearner(_Learner):
     def fit(self, X, y, rng=None, task=None):
         """Fit with noise=secure, the operating system's randomness (`Mechanism.noise`); or, for
         experiments that can be repeated, with the given generator or seed, else `random_state`."""
+        return self._learned(self._datafit(X, y, task), rng)
+
+    def fit_partitions(self, partitions, rng=None, engine=None):
+        """`fit` on the Parquet files of a folder, which are read chunk by chunk and never whole.
+
+        Parameters
+        ----------
+        partitions : mpmtl.data.Partitions
+            With the learner's kind.
+        rng
+            See `fit`.
+        engine : optional
+            Where chunks are worked on (`mpmtl.chunks`); default one after another, here. For
+            processes or a cluster: ``with Local().chunks(n_jobs=2) as engine``, or
+            ``Dask(address).chunks(None)``, of `mpmtl.experiments.parallel`. The numbers are the
+            same.
+        """
+        require(
+            partitions.kind == self.kind,
+            f"the partitions are {partitions.kind} and the learner {self.kind}: give both one kind",
+        )
+        prepare = partial(
+            prepared,
+            row_norm=None,
+            target_range=self.target_range,
+            fit_intercept=self.fit_intercept,
+        )
+        scan = partitions.scanned()
+        self.tasks_ = scan[0]
+        self.feature_names_in_ = np.array(partitions.features, dtype=object)
+        if self.kind == "binary":
+            self.classes_ = np.array([-1, 1])
+        ranged = self.target_range is not None and self.kind == "regression"
+        self._units = units_of(*self.target_range) if ranged else (0.0, 1.0)
+        datafit = partitions.loss(prepare, scan, engine or Serial(), self.loss_average)
+        return self._learned(datafit, rng)
+
+    def _learned(self, datafit, rng):
         mechanism, rng = _source(self.mechanism, rng, self.random_state)
         method = FeatureLearning("private", self.tuning, self.affine, self.rounds)
         budget = Budget(mechanism, self.epsilon, self.delta)
-        datafit = self._datafit(X, y, task)
         self.privacy_ = method.statement(None, budget, datafit)
         warn_caveats(self.privacy_.caveats)
-        return self._keep(method.models(datafit, own_models(datafit)[1], budget, rng))
+        return self._keep(method.models(datafit, None, budget, rng))

@@ -14,16 +14,15 @@ from mpmtl.errors import InputError
 from mpmtl.estimators import PrivateFeatureLearner
 from mpmtl.experiments.runner import run_replicate
 from mpmtl.methods import Budget, FeatureLearning, FitLog
-from mpmtl.methods.feature_learning import (
+from mpmtl.methods.prior_steps import (
     GAMMA,
-    WIDEST,
-    Moments,
     gamma_grid,
     own_models,
     separate_priors,
+    started,
     vote_scores,
-    widened,
 )
+from mpmtl.methods.shared_choice import WIDEST, SharedChoice
 from mpmtl.metrics import evaluate
 from mpmtl.privacy.budget import Cost, gaussian_mu
 from mpmtl.privacy.clipping import bounded
@@ -40,6 +39,7 @@ from mpmtl.solvers.hierarchy import (
     log_ratio,
     preferences,
 )
+from mpmtl.solvers.moments import Moments
 from mpmtl.solvers.noisy_covariance import (
     Prior,
     diagonal_prior,
@@ -367,7 +367,7 @@ def test_much_noise_falls_back_to_separate_tasks_and_little_noise_helps(tuning):
     train, test = GroupSparse(m=80, n=15, d=15).draw("", 0, 0)
     datafit = datafit_for(train)
     W0 = ridge_path(datafit, [0.01])[0]
-    own = evaluate(test, own_models(datafit)[1])["nmse"]
+    own = evaluate(test, own_models(datafit).W)["nmse"]
     method = FeatureLearning("fl", tuning)
     error = {}
     for epsilon in (1e-4, 10.0):
@@ -456,7 +456,7 @@ def test_averages_have_the_weights_that_are_said(rng):
     gamma, belief = gamma_grid(rows, GRID), Belief(-1.0, 0.5)
     priors_ = [Prior("separate", np.eye(4)), Prior("m", np.eye(4), rng.standard_normal(4))]
     paths = [PriorPath(rows, prior, gamma) for prior in priors_]
-    weights, models = by_hierarchy(paths, (0.5, 1.0), belief)
+    weights, terms = by_hierarchy(paths, (0.5, 1.0), belief)
     assert weights.shape == (3, len(GRID), 3)
     np.testing.assert_allclose(weights.sum(axis=(0, 1)), 1)
     i, joint = 1, []
@@ -467,7 +467,8 @@ def test_averages_have_the_weights_that_are_said(rng):
     among = joint.sum(axis=1) ** (1 / HOT)
     expected = among[:, None] / among.sum() * joint / joint.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(weights[:, :, i], expected, rtol=1e-6)
-    np.testing.assert_array_equal(models[1], paths[1].evidence(0.5)[1])
+    path, a = terms[1]
+    np.testing.assert_array_equal(path.W + a[:, :, None] * path.pull, path.evidence(0.5)[1])
 
 
 def test_preferences_are_bounded_and_follow_the_noise():
@@ -657,9 +658,10 @@ def test_the_best_gamma_is_inside_the_grid_or_at_its_widest(case):
     """Of the leave-one-out errors of separate tasks; the grid stays even, and is widened only where
     it has to be."""
     datafit = datafit_for(separate_tasks(0, **SEPARATE[case])[0])
-    rows = rows_at(datafit, None)
-    grid, alone = widened(rows, separate_priors(datafit), GAMMA)
-    best = int(np.argmin(np.min([errors for errors, _ in alone], axis=0)))
+    choice = SharedChoice(datafit.chunks(), len(datafit.n), int(datafit.n.sum()), logistic=False)
+    own = datafit.chunks().map(started)
+    grid, alone = choice.alone(own, separate_priors(datafit), datafit.intercept)
+    best = int(np.argmin(np.min([judged.errors for judged in alone], axis=0)))
     assert best > 0 or grid[0] <= WIDEST[0]
     assert best < len(grid) - 1 or grid[-1] >= WIDEST[1]
     assert set(np.round(np.log10(GAMMA), 9)) <= set(np.round(np.log10(grid), 9))
@@ -667,7 +669,7 @@ def test_the_best_gamma_is_inside_the_grid_or_at_its_widest(case):
     wanted = {"small gamma": grid[0] < GAMMA[0], "no noise": grid[0] < GAMMA[0]}
     wanted |= {"large gamma": grid[-1] > GAMMA[-1], "own means": grid[-1] > GAMMA[-1]}
     assert wanted.get(case, len(grid) == len(GAMMA))
-    assert all(models.shape == (len(grid), *datafit.shape) for _, models in alone)
+    assert all(len(judged.errors) == len(grid) for judged in alone)
 
 
 @pytest.mark.parametrize(("level", "rounds"), [(1.0, "auto"), (100.0, "auto"), (1.0, 0), (10.0, 0)])

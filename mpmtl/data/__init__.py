@@ -2,6 +2,7 @@
 
 from mpmtl.data.landmine import Landmine
 from mpmtl.data.lsoa2 import LSOA2
+from mpmtl.data.partitions import Partitions
 from mpmtl.data.school import School
 from mpmtl.data.synthetic import GroupSparse, LeakageExample, LowRank
 from mpmtl.data.table import Table
@@ -14,6 +15,7 @@ __all__ = [
     "LeakageExample",
     "LowRank",
     "MultiTaskData",
+    "Partitions",
     "School",
     "Table",
     "assign_folds",

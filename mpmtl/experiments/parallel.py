@@ -1,7 +1,8 @@
 """Where replicates run: processes on this machine, or the workers of a dask cluster.
 
 An engine has ``n_workers(n_jobs, n_items)`` and ``map(function, items, n_jobs)``, which yields the
-results as they come and raises `WorkerDied` when a process was lost. Results do not depend on it.
+results as they come and raises `WorkerDied` when a process was lost. Within ``chunks(n_jobs)`` it
+divides a single fit: that is an engine of `mpmtl.chunks`. Results do not depend on it.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from joblib import Parallel, cpu_count, delayed
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from mpmtl.chunks import Serial
 from mpmtl.errors import InputError, require
 
 
@@ -34,9 +36,70 @@ def _deaf_to_ctrl_c():
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
 
+GATHERED = 256  # results of steps that come from a cluster together
+CHUNK_RETRIES = 2  # a step that lost a process is taken again this often
+
+
+@dataclass(frozen=True)
+class LocalChunks:
+    """Steps of a fit in processes: what a step needs is sent with it, and it sends back its result.
+
+    Nothing is kept in a process, so a lost one costs the step it was in.
+    """
+
+    parallel: Parallel
+
+    def run(self, function, *columns):
+        """Results of the function for each row of the columns."""
+        for left in reversed(range(CHUNK_RETRIES + 1)):
+            try:
+                return self.parallel(delayed(function)(*row) for row in zip(*columns, strict=True))
+            except TerminatedWorkerError as error:
+                if left == 0:
+                    raise WorkerDied from error
+
+    def results(self, items):
+        """The items: they are results."""
+        return iter(items)
+
+
+@dataclass(frozen=True)
+class DaskChunks:
+    """Steps of a fit on the workers of a cluster, where what tasks keep between rounds stays.
+
+    A lost worker's part is worked out again from what came before it, by dask itself.
+    """
+
+    client: object
+
+    def run(self, function, *columns):
+        """Futures of the function for each row of the columns."""
+        return self.client.map(function, *columns, pure=False)
+
+    def results(self, items):
+        """Yield what the items stand for, in order."""
+        from distributed import KilledWorker
+
+        for start in range(0, len(items), GATHERED):
+            try:
+                yield from self.client.gather(items[start : start + GATHERED])
+            except KilledWorker as error:
+                raise WorkerDied from error
+
+
 @dataclass(frozen=True)
 class Local:
     """Processes on this machine (joblib's loky)."""
+
+    @contextlib.contextmanager
+    def chunks(self, n_jobs):
+        """Engine of a single fit."""
+        n = self.n_workers(n_jobs, cpu_count())
+        if n == 1:
+            yield Serial()
+            return
+        with Parallel(n, max_nbytes=None, batch_size=1) as parallel:
+            yield LocalChunks(parallel)
 
     def n_workers(self, n_jobs, n_items):
         """Processes that will be used: n_jobs, or one for each core if it is negative."""
@@ -105,6 +168,12 @@ class Dask:
                     "with: dask worker ADDRESS --nworkers N --nthreads 1"
                 ) from None
             yield client
+
+    @contextlib.contextmanager
+    def chunks(self, n_jobs):
+        """Engine of a single fit."""
+        with self._client() as client:
+            yield DaskChunks(client)
 
     def n_workers(self, n_jobs, n_items):
         """Threads of all workers together."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mpmtl.chunks import CHUNK
 from mpmtl.data.real import RealData
 from mpmtl.datafits import datafit_for
+from mpmtl.divided import divided
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.layout import WIDTH, Progress
 from mpmtl.experiments.ledger import charge
@@ -47,7 +49,7 @@ from mpmtl.streams import stream
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
 
 
-def run_replicate(run, replicate, keep=None):
+def run_replicate(run, replicate, keep=None, engine=None):
     """Draw, tune, refit and score one replicate.
 
     Parameters
@@ -56,6 +58,8 @@ def run_replicate(run, replicate, keep=None):
     replicate : int
     keep : callable, optional
         Keeps slow preparations for other runs, see `prepare`.
+    engine : object, optional
+        Takes the chunks of the last fit, see `mpmtl.chunks`.
 
     Returns
     -------
@@ -79,7 +83,8 @@ def run_replicate(run, replicate, keep=None):
         scores = cross_validate(run.method, problem, candidates, budget, noise, run.tuning.search)
     best = int(np.argmin(scores)) if len(candidates) > 1 else 0
     chosen, log = candidates[best], FitLog()
-    fits = run.method.fit(problem.datafit, problem.start, [chosen], budget, noise("refit"), log)
+    datafit = divided(problem.datafit, engine) if run.method.by_chunks else problem.datafit
+    fits = run.method.fit(datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
     statement = run.method.statement(chosen, budget, problem.datafit)
     statement = _of_run(run, statement)
@@ -307,14 +312,21 @@ def _spending(run, records):
     return {"data": run.owners(0), **total}
 
 
-def _on_worker(run, code, replicate):
+def _on_worker(run, code, replicate, engine=None):
     """One replicate where the code is the same as here; a cluster may have another version."""
     if code != code_version():
         raise ResultsError(
             f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
             "on the workers and start them again"
         )
-    return run_replicate(run, replicate, partial(cached_separate_tasks, run))
+    return run_replicate(run, replicate, partial(cached_separate_tasks, run), engine)
+
+
+def _one_by_chunks(run, function, items):
+    """The one replicate in this process, the chunks of its fit where the engine has room."""
+    with run.parallel.chunks(run.n_jobs) as engine:
+        for item in items:
+            yield function(item, engine=engine)
 
 
 def _run_all(run, folder, todo, out):
@@ -323,13 +335,17 @@ def _run_all(run, folder, todo, out):
     The forecast goes to `out`, if there is one.
     """
     n_workers = run.parallel.n_workers(run.n_jobs, len(todo))
+    if len(todo) == 1 and run.method.by_chunks and run.draw(todo[0])[0].n_tasks > CHUNK:
+        map_ = partial(_one_by_chunks, run)
+    else:
+        map_ = partial(run.parallel.map, n_jobs=run.n_jobs)
     values, done = [], set()
     with Progress(run.label, "replicate", len(todo)) as progress:
         for attempt in range(WORKER_RETRIES + 1):
             left = [r for r in todo if r not in done]
             replicate = partial(_on_worker, run, code_version())
             try:
-                for record in run.parallel.map(replicate, left, run.n_jobs):
+                for record in map_(replicate, left):
                     folder.append(record)
                     done.add(record["replicate"])
                     main = record["replicates"][0]

@@ -60,7 +60,7 @@ class RelayGate:
         return self.excess * self.gate.scale(t, K, B)
 
     def __call__(self, t, V, K):
-        return self.relay(self.gate, t, V, K)
+        return self.relay(self.gate, t, np.asarray(V, dtype=float), K)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class Method(ABC):
     - ``loss_average`` : None (squared loss no, logistic loss yes), true or false;
     - ``separate`` : bool, whether tasks never see each other;
     - ``uses_start`` : bool, whether the separate models W0 are more than a yardstick;
+    - ``by_chunks`` : bool, whether a fit can take a `DividedLoss`;
     - ``eta`` : "public" if steps, units and starting penalties come from public bounds on the rows
       instead of all tasks' data;
     - ``round_budgets(candidate, budget, datafit)``: budget of each round, for trace.csv.
@@ -109,6 +110,7 @@ class Method(ABC):
     loss_average: ClassVar[None] = None
     separate: ClassVar[bool] = False
     uses_start: ClassVar[bool] = False
+    by_chunks: ClassVar[bool] = False
     _parts: ClassVar[tuple] = ("name", "private", "view", "candidates", "fit")
 
     def __init_subclass__(cls, **kwargs):

@@ -1,32 +1,39 @@
 """`fl`: private feature learning, priors for the models from noisy releases (ours)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 
-from mpmtl.datafits import LogisticLoss
+from mpmtl.chunks import Contributions
 from mpmtl.errors import require
 from mpmtl.methods.base import Candidate, Method, one_of
-from mpmtl.privacy.clipping import directions
+from mpmtl.methods.prior_steps import (
+    GAMMA,
+    averaged,
+    by_evidence,
+    moment_vectors,
+    own_models,
+    ratio_preferences,
+    refinement_parts,
+    separate_priors,
+    shown_directions,
+    started,
+    vote_base,
+    votes,
+    with_free_intercept,
+)
+from mpmtl.methods.shared_choice import SharedChoice
 from mpmtl.privacy.mechanisms import Gaussian
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
-from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
-from mpmtl.solvers.hierarchy import BELIEF, GRID, REACH, by_hierarchy, preferences
+from mpmtl.solvers.hierarchy import BELIEF, GRID, REACH, by_hierarchy
 from mpmtl.solvers.moments import Moments, hopeless
-from mpmtl.solvers.noisy_covariance import Prior, noise_spectrum, parts_priors
-from mpmtl.solvers.refinement import FLOORS, contributions, rank, subspace_of
+from mpmtl.solvers.noisy_covariance import noise_spectrum, parts_priors
+from mpmtl.solvers.refinement import FLOORS, rank, subspace_of
 
-GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
-WIDEST = (1e-10, 1e6)  # how far it goes on where the best gamma of separate tasks is at an end
-AROUND = np.array([0.5, 1.0, 2.0])  # the same for the logistic loss, in units of the ridge of W0
-FAR = np.array([0.1, 0.5, 2.0, 8.0, 32.0, 128.0])  # the same with an intercept
-LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
-TEMPER = 16  # a Gaussian likelihood would have 2
-VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
-OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
 NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
 HIDDEN = 2 / 3  # noise to signal above which the second moment is not released
 KNOWN_TO = 0.4  # sd to which the mean log noise-to-signal ratio of the tasks is released ...
@@ -111,6 +118,7 @@ class FeatureLearning(Method):
     rounds: str | int = "auto"
     vote_share: float = 0.2
     loss_average: bool | None = None
+    by_chunks: ClassVar[bool] = True
     view: ClassVar[str] = "covariance"
 
     def __post_init__(self):
@@ -194,92 +202,90 @@ class FeatureLearning(Method):
 
     def models(self, datafit, W0, budget, rng, log=None):
         """Models of all tasks, shape (m, d)."""
+        return self.chunks(datafit, W0, budget, rng, log).map(attrgetter("W")).whole()
+
+    def chunks(self, datafit, W0, budget, rng, log=None):
+        """What every chunk of tasks has at the end, `Own`; see `mpmtl.chunks`."""
         m, d = datafit.shape
-        plan = self.plan(budget, m, d)
-        grid, ridge, alone, belief = GAMMA, None, None, None
-        separate = separate_priors(datafit)
+        plan, tasks = self.plan(budget, m, d), datafit.chunks()
+        separate, grid, belief = separate_priors(datafit), GAMMA, None
         if self.tuning == "shared":
-            rows = rows_at(datafit, W0)
-            if isinstance(datafit, LogisticLoss):
-                grid = FAR if datafit.intercept else AROUND
-                ridge = ridge_of(rows, W0, datafit.intercept)
-                alone = left_out(rows, separate, gamma_grid(rows, grid, ridge))
-            else:
-                grid, alone = widened(rows, separate, grid)
-            W, shown = by_left_out(alone, datafit.n.sum())
+            start = [] if W0 is None else [tasks.beside(W0)]
+            own = tasks.map(started, *start)
+            choice = SharedChoice(tasks, m, int(datafit.n.sum()), datafit.logistic)
+            grid, alone = choice.alone(own, separate, datafit.intercept)
+            own = choice.average(own, alone, grid)
         else:
-            rows, W, shown = own_models(datafit)
+            own = tasks.map(own_models)
         if self.tuning == "hyper" and not self.separate:
             grid = GRID
-            belief = self.belief(rows, separate, plan, budget, rng, log)
-        once = len(plan.rounds) == 1
-        if once:  # shown as it is, without the part that each task knows best
-            shown = W - (W * rows.direction).sum(axis=1)[:, None] * rows.direction
+            belief = self.belief(tasks, own, separate, plan, budget, rng, m, log)
+        once = len(plan.rounds) == 1  # then models are shown without the part that a task knows
 
-        def averaged(learned, last=True):
-            """Models under the priors learned and those of separate tasks."""
-            nonlocal alone
-            learned, gamma = with_free_intercept(learned, datafit), gamma_grid(rows, grid, ridge)
+        def averaged_over(learned, own, again=False, last=True):
+            """Chunks under the priors learned and those of separate tasks."""
+            learned = with_free_intercept(learned, datafit)
             if self.tuning == "shared":
-                if alone is None:
-                    alone = left_out(rows, separate, gamma)
-                return by_left_out([*alone, *left_out(rows, learned, gamma)], datafit.n.sum())
-            paths = [PriorPath(rows, prior, gamma) for prior in [*separate, *learned]]
+                known = alone
+                if again and datafit.logistic:
+                    known = choice.judge(own, separate, grid, again)
+                judged = choice.judge(own, learned, grid, again, known) if learned else []
+                return choice.average(own, [*known, *judged], grid, again)
+            priors, weigh = [*separate, *learned], by_evidence
             if self.tuning == "hyper":
-                return weighted(*by_hierarchy(paths, MEAN_SCALES if once else (1.0,), belief))
-            log_evidence, models = map(np.stack, zip(*map(PriorPath.evidence, paths), strict=True))
+                scales = MEAN_SCALES if once else (1.0,)
+                weigh = partial(by_hierarchy, scales=scales, belief=belief)
             if self.tuning == "votes" and last:
                 (epsilon,) = (np.inf,) if budget.free else self.votes(budget)
-                scores, log_base = vote_scores(log_evidence)
-                k = budget.choose(scores, log_base, epsilon, rng)
-                chosen = np.array([k]) if k < len(paths) else np.arange(len(paths))
-                log_evidence, models = log_evidence[chosen], models[chosen]
-            return by_evidence(log_evidence, models)
+                scores = tasks.map(partial(votes, priors, grid, again), own).whole().T
+                k = budget.choose(scores, vote_base(len(priors)), epsilon, rng)
+                priors = priors[k : k + 1] or priors
+            return tasks.map(partial(averaged, weigh, priors, grid, again), own)
+
+        def contributions(step, *settings):
+            return Contributions(tasks, partial(step, *settings), m, (own,))
 
         if len(plan.parts):
             gate = budget.open(signed_parts(d), 1, rng, log=log).with_budgets(plan.parts)
-            parts, sd = gate(1, directions(shown), 1.0), np.sqrt(2) * gate.scale(1, 1.0)
-            return averaged([] if hopeless(sd, d, m) else parts_priors(parts, sd, m))[0]
+            sd = np.sqrt(2) * gate.scale(1, 1.0)
+            parts = gate(1, contributions(shown_directions, once), 1.0)
+            return averaged_over([] if hopeless(sd, d, m) else parts_priors(parts, sd, m), own)
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
         gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)
         for t in range(1, T + 1):
-            if t > 1 and isinstance(datafit, LogisticLoss):
-                rows, alone = rows_at(datafit, W), None  # expanded anew
             K = np.sqrt(moments.K2)
-            moments.add(gate(t, moments.vectors(directions(shown)), K), gate.scale(t, 1.0))
+            released = gate(t, contributions(moment_vectors, moments, once), K)
+            moments.add(released, gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
             learned = [] if hyper and moments.hopeless else moments.priors(once, ahead=not hyper)
-            W, shown = averaged(learned, t == T)
+            own = averaged_over(learned, own, again=t > 1, last=t == T)
         if len(plan.refinements) == 0:
-            return W
+            return own
 
         subspace = subspace_of(moments.S, moments.noise.scaled(moments.scale))
         release = vector_sum(d, rank(d))
         gate = budget.open(release, 2, rng, log=log).with_budgets(plan.refinements)
         for t in (1, 2):
-            if isinstance(datafit, LogisticLoss):
-                rows = rows_at(datafit, W)
-            path = PriorPath(rows, subspace.prior(), gamma_grid(rows, grid))
-            W, _ = weighted(*by_hierarchy([path], (1.0,), belief))
             c = subspace.clip
-            G = gate(t, contributions(W, subspace.U), c)
+            G = gate(t, contributions(refinement_parts, subspace, grid, belief), c)
             subspace = subspace.refined(G, gate.scale(t, c), m)
             turned = [subspace.turned(prior) for prior in learned if prior.name not in AXES]
             floored = [subspace.prior(floor) for floor in FLOORS]
-            W, _ = averaged([*learned, *turned, *floored])
-        return W
+            own = averaged_over([*learned, *turned, *floored], own, again=True)
+        return own
 
-    def belief(self, rows, separate, plan, budget, rng, log=None):
+    def belief(self, tasks, own, separate, plan, budget, rng, m, log=None):
         """What is known of the tasks' log noise-to-signal ratio: `BELIEF`, and a release if there
         is one, of tasks on their own with a free intercept."""
         if len(plan.ratio) == 0:
             return BELIEF
-        q = preferences(PriorPath(rows, separate[-1], gamma_grid(rows, GRID)))
+        step = partial(ratio_preferences, separate[-1], GRID)
         gate = budget.open(vector_sum(1), 1, rng, log=log).with_budgets(plan.ratio)
-        to_mean = REACH / len(q)
-        released = BELIEF.center + to_mean * gate(1, q, 1.0)[0]
-        return BELIEF.updated(released, (to_mean * gate.scale(1, 1.0)) ** 2)
+        to_mean = REACH / m
+        released = gate(1, Contributions(tasks, step, m, (own,)), 1.0)[0]
+        variance = (to_mean * gate.scale(1, 1.0)) ** 2
+        return BELIEF.updated(BELIEF.center + to_mean * released, variance)
 
     def gates(self, candidate, budget, datafit):
         m, d = datafit.shape
@@ -308,101 +314,3 @@ class FeatureLearning(Method):
     def status(self, mechanism):
         """The shared choice reaches every model, so its budget is claimed only."""
         return "claimed" if self.tuning == "shared" else mechanism.status
-
-
-def gamma_grid(rows, grid=GAMMA, ridge=None):
-    """Gamma to choose from, shape (g, m): a grid in units of a task's mean squared row norm.
-
-    With `ridge` it is near the penalty that cross-validation chose for separate tasks: that choice
-    is by the AUC, while the leave-one-out logistic loss would take too small a gamma.
-    """
-    return grid[:, None] * (rows.unit if ridge is None else ridge)
-
-
-def ridge_of(rows, W, intercept=False):
-    """Penalty for which W is the ridge solution, w'(X'y - X'X w)/||w||^2; shape (m,). Of the slopes
-    alone where the last weight is an intercept."""
-    slope = rows.xty - np.einsum("mde,me->md", rows.gram, W)
-    if intercept:
-        slope, W = slope[:, :-1], W[:, :-1]
-    size = (W**2).sum(axis=1)
-    ridge = (slope * W).sum(axis=1) / np.where(size > 0, size, 1)
-    return np.where(ridge > 0, ridge, rows.unit)
-
-
-def with_free_intercept(candidates, datafit):
-    """The priors, and each once more with the intercept left free, if tasks have one."""
-    free = [replace(prior, free=True) for prior in candidates] if datafit.intercept else []
-    return [*candidates, *free]
-
-
-def separate_priors(datafit):
-    """The priors of tasks on their own: ridge, with the intercept penalised and not."""
-    return with_free_intercept([Prior("separate", np.eye(datafit.shape[1]))], datafit)
-
-
-def left_out(rows, candidates, gamma):
-    """Leave-one-out errors and models of each prior (`PriorPath.shared_scale`)."""
-    return [PriorPath(rows, prior, gamma).shared_scale() for prior in candidates]
-
-
-def widened(rows, separate, grid):
-    """The grid, longer at an end while the best gamma of separate tasks is there, and their
-    `left_out`: so a task's own mean and its least squares are among the candidates."""
-    step = grid[1] / grid[0]
-    while True:
-        alone = left_out(rows, separate, gamma_grid(rows, grid))
-        best = np.argmin(np.min([errors for errors, _ in alone], axis=0))
-        if best == 0 and grid[0] > WIDEST[0]:
-            grid = np.append(grid[0] / step ** np.array([2, 1]), grid)
-        elif best == len(grid) - 1 and grid[-1] < WIDEST[1]:
-            grid = np.append(grid, grid[-1] * step ** np.array([1, 2]))
-        else:
-            return grid, alone
-
-
-def own_models(datafit):
-    """Rows, models and less shrunk models of every task on its own, chosen by its evidence."""
-    W = np.zeros(datafit.shape)
-    for _ in range(2 if isinstance(datafit, LogisticLoss) else 1):
-        rows = rows_at(datafit, W)
-        paths = [PriorPath(rows, p, gamma_grid(rows)) for p in separate_priors(datafit)]
-        log_evidence, models = zip(*(path.evidence() for path in paths), strict=True)
-        W, shown = by_evidence(np.stack(log_evidence), np.stack(models))
-    return rows, W, shown
-
-
-def by_left_out(results, N):
-    """Models averaged over priors and gamma by leave-one-out error e, the same weights for all
-    tasks, proportional to e^(-N/16) for N samples in all; and less shrunk models to be shown.
-
-    `results` holds `PriorPath.shared_scale` of each prior, the first one that of separate tasks.
-    """
-    errors, models = zip(*results, strict=True)
-    weights = softmax(-N / TEMPER * np.log(np.maximum(errors, np.finfo(float).tiny)))
-    return weighted(weights[:, :, None], np.stack(models))
-
-
-def weighted(weights, models):
-    """Average of models (P, g, m, d) by weights (P, g, m or 1), and of less shrunk ones."""
-    less = models[:, np.maximum(np.arange(models.shape[1]) - LESS, 0)]
-    return tuple((weights[..., None] * W).sum(axis=(0, 1)) for W in (models, less))
-
-
-def by_evidence(log_evidence, models):
-    """Every task's average over priors and gamma, weights proportional to its own evidence;
-    log_evidence (P, g, m), models (P, g, m, d)."""
-    return weighted(softmax(log_evidence, axis=(0, 1)), models)
-
-
-def vote_scores(log_evidence):
-    """A task's score in [0, 1] for each prior, and last for the average over all, (P + 1, m).
-
-    Its log evidence over that of the first prior (separate tasks), clipped to [-b, b] and scaled.
-    With them the logs of the base weights, which favour the average and are public.
-    """
-    by_prior = logsumexp(log_evidence, axis=1)
-    P = len(by_prior)
-    by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
-    log_base = np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
-    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2, log_base

@@ -66,6 +66,7 @@ class MeanRegularised(Method):
         "n_rounds": count(1),
     }
     private: ClassVar[bool] = True
+    by_chunks: ClassVar[bool] = True
     view: ClassVar[str] = "sum"
 
     def __post_init__(self):

@@ -110,6 +110,7 @@ class Proximal(Method):
     K_unit: str = "median"
     grid: dict = field(default_factory=dict)
     starts: ClassVar[tuple] = ("stl", "zero")
+    by_chunks: ClassVar[bool] = True
     parts: ClassVar[int] = 1  # parts of a decomposed model, which share its gradient
 
     def __post_init__(self):

@@ -65,8 +65,13 @@ def whole_numbers(V, unit, limit, axes):
     return np.where((N * N).sum(axis=over, keepdims=True) <= limit, N, 0)
 
 
-def in_steps(release, norm, V, scale, budgets, shares=1):
-    """Sum of bounded contributions in steps of the grid, and the step.
+def step_of(scale, shares=1):
+    """A step of the grid: noise of scale/sqrt(h), one of h shares, is `STEPS` steps."""
+    return np.asarray(scale, dtype=float) / np.sqrt(shares) / STEPS
+
+
+def in_steps(release, norm, V, scale, budgets, m=None, shares=1):
+    """Sum of bounded contributions in whole steps of the grid.
 
     Parameters
     ----------
@@ -76,48 +81,50 @@ def in_steps(release, norm, V, scale, budgets, shares=1):
         Norms at most the bound that `scale` was made for.
     scale, budgets : ndarray, shape (B,) or ()
         Of the whole noise.
+    m : int, optional
+        Tasks, where V holds some of them only.
     shares : int
-        h: a step is scale/sqrt(h) over `STEPS`, so noise of `STEPS` steps is one share.
+        h: see `step_of`.
 
     Returns
     -------
-    total : ndarray of int64, shape (B, *release.shape) or release.shape
-    step : ndarray, shape (B,) or ()
+    ndarray of int64, shape (B, *release.shape) or release.shape
 
     Raises
     ------
     InputError
         If a budget is not finite or integers of 64 bits do not suffice.
     """
-    scale, budgets = np.asarray(scale, dtype=float), np.asarray(budgets, dtype=float)
+    budgets = np.asarray(budgets, dtype=float)
     require(np.isfinite(budgets).all(), "noise=secure: a round without noise cannot be released")
     limits = [squared_norm_limit(release, norm, budget, shares) for budget in budgets.ravel()]
-    m = V.shape[-1 - release.axes]
+    m = V.shape[-1 - release.axes] if m is None else m
     largest = max(limits) if release.power == 2 else COARSE * (isqrt(max(limits)) + 1)
     require(
         max(limits) < 2**62 and m * largest < 2**60,
         f"noise=secure: {m} tasks at a budget of {budgets.max():.3g} for a round do not fit "
         "integers of 64 bits: use a smaller epsilon",
     )
-    step = scale / np.sqrt(shares) / STEPS
+    step = step_of(scale, shares)
     unit = np.sqrt(step) if release.power == 2 else COARSE * step
     limits = np.array(limits, dtype=np.int64).reshape(budgets.shape)
     total = release.total(whole_numbers(V, unit, limits, release.axes))
-    return (total if release.power == 2 else COARSE * total), step
+    return total if release.power == 2 else COARSE * total
 
 
-def released_on_grid(release, norm, V, scale, budgets, draw):
-    """Noisy sum of bounded contributions, and the sum itself, both exact integers times a step.
-
-    Parameters as `in_steps`, and:
+def released_on_grid(release, total, scale, draw):
+    """Noisy sum of contributions, and the sum itself, both exact integers times a step.
 
     Parameters
     ----------
+    release : Release
+    total : ndarray of int64
+        See `in_steps`.
+    scale : ndarray, shape (B,) or ()
     draw : ndarray, shape (..., *release.shape)
         Rounded standard noise, in halves of 1/STEPS.
     """
-    total, step = in_steps(release, norm, V, scale, budgets)
-    noise = np.rint(draw * (2 * STEPS)).astype(np.int64)
+    step, noise = step_of(scale), np.rint(draw * (2 * STEPS)).astype(np.int64)
     return values(2 * total + noise, step, release), values(2 * total, step, release)
 
 

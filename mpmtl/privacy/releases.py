@@ -9,15 +9,17 @@ noise that a proof rests on.
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import softmax
 
+from mpmtl.chunks import Contributions, summed
 from mpmtl.errors import require
 from mpmtl.privacy import exact
 from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.clipping import bounded
-from mpmtl.privacy.grid import in_steps, released_on_grid
+from mpmtl.privacy.grid import in_steps, released_on_grid, step_of
 from mpmtl.privacy.mechanisms import Mechanism, NoNoise, check_kind
 from mpmtl.privacy.statements import (
     NO_PROTECTION,
@@ -62,6 +64,11 @@ class Release:
     def axes(self):
         """Number of axes of a contribution."""
         return len(self.shape) if self.kind == "sum" else 1
+
+    @property
+    def adds(self):
+        """Whether it is a sum over tasks."""
+        return self.kind not in ("relation", "sample")
 
     def total(self, V):
         """The noise-free release of contributions V, shape (..., m, *contribution)."""
@@ -170,7 +177,7 @@ class Gate:
         Parameters
         ----------
         t : int
-        V : ndarray, shape (m, *contribution) or (B, m, *contribution)
+        V : ndarray, shape (m, *contribution) or (B, m, *contribution), or Contributions
         K : float, or ndarray of shape (B,)
 
         Returns
@@ -178,35 +185,40 @@ class Gate:
         ndarray
             Noise-free release plus noise, shape (B, *release.shape) or release.shape.
         """
-        V, B = self._bounded(V, K)
-        dims = len(self.release.shape)
+        dims, axes = len(self.release.shape), self.release.axes
+        if isinstance(V, Contributions):
+            m, B = V.m, None
+        else:
+            V = np.asarray(V, dtype=float)
+            m, B = V.shape[-1 - axes], len(V) if V.ndim > 1 + axes else None
         scale, draw = self.scale(t, K, B), self.draws[t - 1]
+        of_part = self.release.total
         if self.mechanism.secure:
-            released, signal = released_on_grid(
-                self.release, self.mechanism.norm, V, scale, self._budgets(t, B), draw
-            )
+            how = {"scale": scale, "budgets": self._budgets(t, B), "m": m}
+            of_part = partial(_steps_of, self.release, self.mechanism.norm, how)
+        of_part = partial(_bounded_total, of_part, axes, K)
+        signal = summed(V, axes, of_part) if self.release.adds else of_part(V)
+        if self.mechanism.secure:
+            released, signal = released_on_grid(self.release, signal, scale, draw)
             noise = released - signal
         else:
-            signal, noise = self.release.total(V), _columns(scale, dims) * draw
+            noise = _columns(scale, dims) * draw
             released = signal + noise
         if self.log is not None:
             parts = [part if part.ndim == dims else part[0] for part in (noise, signal, released)]
             self.log.add_round(*parts)
         return released
 
-    def _bounded(self, V, K):
-        # one order in memory, so that the sum has the same bits wherever V was put together
-        V = np.ascontiguousarray(bounded(V, K, self.release.axes))
-        return V, None if V.ndim == 1 + self.release.axes else len(V)
-
     def in_steps(self, t, V, K, shares):
         """The sum of contributions in round t, in whole steps of a share of its noise; the step.
 
         See `privacy.grid.in_steps` and `privacy.shares`; other parameters as for a release.
         """
-        V, B = self._bounded(V, K)
+        V = bounded(V, K, self.release.axes)
+        B = None if V.ndim == 1 + self.release.axes else len(V)
         scale, budgets = self.scale(t, K, B), self._budgets(t, B)
-        return in_steps(self.release, self.mechanism.norm, V, scale, budgets, shares)
+        total = in_steps(self.release, self.mechanism.norm, V, scale, budgets, shares=shares)
+        return total, step_of(scale, shares)
 
     def shifted(self, t, released, K):
         """Add the mechanism's multiple of the identity: a public constant, free post-processing."""
@@ -222,6 +234,16 @@ class Gate:
     def cost(self):
         """What all rounds of one fit cost together; None where no cost is proved."""
         return self.mechanism.cost(self.budgets)
+
+
+def _bounded_total(total, axes, K, V):
+    """What a chunk of tasks adds to a release, bounded here."""
+    # one order in memory, so that the sum has the same bits wherever V was put together
+    return total(np.ascontiguousarray(bounded(V, K, axes)))
+
+
+def _steps_of(release, norm, how, V):
+    return in_steps(release, norm, V, **how)
 
 
 def _columns(scale, dims):

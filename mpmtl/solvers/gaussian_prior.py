@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from mpmtl.datafits import LogisticLoss
 from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
@@ -31,13 +30,12 @@ class Rows:
     y : tuple of ndarray, shape (n_i,)
     gram, xty, yty : ndarray
         X'X, X'y and y'y, shapes (m, d, d), (m, d), (m,).
-    direction : ndarray, shape (m, d)
-        Mean sample, scaled to unit length; zero where it is zero.
     unit : ndarray, shape (m,)
         What gamma is relative to: the mean squared norm of a row; times n_i if the loss is
         averaged.
-    error_weight : ndarray, shape (m,)
-        `Loss.error_weights`, or 1/n_i for the logistic loss.
+    loss : Loss
+    given_weight : ndarray, shape (m,), or None
+        `error_weight`, where it is known.
     labels, root : tuple of ndarray, or None
         Logistic loss: labels and square roots of the weights.
     """
@@ -47,9 +45,9 @@ class Rows:
     gram: np.ndarray
     xty: np.ndarray
     yty: np.ndarray
-    direction: np.ndarray
     unit: np.ndarray
-    error_weight: np.ndarray
+    loss: object
+    given_weight: np.ndarray | None
     labels: tuple | None = None
     root: tuple | None = None
 
@@ -57,6 +55,28 @@ class Rows:
     def sizes(self):
         """n_i, shape (m,)."""
         return np.array([len(y) for y in self.y])
+
+    @cached_property
+    def direction(self):
+        """Mean sample, scaled to unit length; zero where it is zero. Shape (m, d)."""
+        return mean_samples(self.loss)
+
+    @cached_property
+    def error_weight(self):
+        """`Loss.error_weights`, or 1/n_i for the logistic loss; shape (m,)."""
+        if self.given_weight is not None:
+            return self.given_weight
+        return 1 / np.maximum(self.sizes, 1) if self.loss.logistic else self.loss.error_weights()
+
+    def covariance(self, prior):
+        """C of a prior with what it leaves free, shape (d, d), or (m, d, d) if that is a task's."""
+        C = prior.C
+        if prior.free:
+            C = C + FREE * np.diag(np.arange(len(C)) == len(C) - 1)
+        if prior.own:
+            x = self.direction
+            C = C + len(C) * x[:, :, None] * x[:, None, :]
+        return C
 
     def diagonalised(self, C):
         """s and P with P'X'X P = diag(s) and P P' = C, shapes (m, d) and (m, d, d)."""
@@ -70,15 +90,21 @@ class Rows:
         return self.diagonalised(np.eye(self.gram.shape[1]))
 
 
-def rows_at(datafit, W):
+def mean_samples(datafit):
+    """Direction of each task's mean sample, shape (m, d); zero where it is zero."""
+    n = np.maximum(datafit.n, 1)
+    return directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
+
+
+def rows_at(datafit, W, weight=None):
     r"""The loss itself (squared), or its second-order expansion at W (logistic).
 
     log(1 + exp(-y x'w)) is p(1-p)/2 (x'w - z)^2 + constant to second order, with p = expit(x'w_0)
-    and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W.
+    and z = x'w_0 + ((1 + y)/2 - p)/(p(1-p)): one Newton step from W. `weight` is
+    `Rows.error_weight` where it is known.
     """
     n = np.maximum(datafit.n, 1)
-    direction = directions(np.stack([X.sum(axis=0) for X in datafit.X]) / n[:, None])
-    if not isinstance(datafit, LogisticLoss):
+    if not datafit.logistic:
         X, y = datafit.X, datafit.y
         gram, xty, yty, root = datafit.gram, datafit.xty, datafit.yty, None
     else:
@@ -94,10 +120,8 @@ def rows_at(datafit, W):
         yty = np.array([b @ b for b in y])
     unit = np.trace(gram, axis1=1, axis2=2) / (n * datafit.weight)
     unit = np.where(unit > 0, unit, 1)
-    labels, error_weight = datafit.y, 1 / n
-    if root is None:
-        labels, error_weight = None, datafit.error_weights()
-    return Rows(X, y, gram, xty, yty, direction, unit, error_weight, labels, root)
+    labels = None if root is None else datafit.y
+    return Rows(X, y, gram, xty, yty, unit, datafit, weight, labels, root)
 
 
 class PriorPath:
@@ -112,6 +136,12 @@ class PriorPath:
 
     Attributes
     ----------
+    s : ndarray, shape (m, d)
+    P : ndarray, shape (m, d, d)
+    c, e : ndarray, shape (m, d)
+        e is None without a mean.
+    shrink : ndarray, shape (g, m, d)
+        1/(s + gamma).
     W : ndarray, shape (g, m, d)
         Solutions for a = 0.
     pull : ndarray, shape (g, m, d), or None
@@ -120,21 +150,47 @@ class PriorPath:
 
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
-        C = prior.C
-        if prior.free:
-            C = C + FREE * np.diag(np.arange(len(C)) == len(C) - 1)
-        if prior.own:
-            x = rows.direction
-            C = C + len(C) * x[:, :, None] * x[:, None, :]
+        C = rows.covariance(prior)
         same = C.ndim == 2 and np.array_equal(C, np.eye(len(C)))  # several priors have C = I
         self.s, self.P = rows.plain if same else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
         self.c = self._rotated(rows.xty)
-        self.W = self._solution(self.c)
-        self.pull = None
-        if prior.mean is not None:
-            self.e = self._rotated(rows.gram @ prior.mean)
-            self.pull = prior.mean - self._solution(self.e)
+        self.e = None if prior.mean is None else self._rotated(rows.gram @ prior.mean)
+
+    @cached_property
+    def W(self):
+        return self._solution(self.c)
+
+    @cached_property
+    def pull(self):
+        return None if self.e is None else self.prior.mean - self._solution(self.e)
+
+    def averages(self, weights, scale):
+        r"""Averages over gamma of W + scale pull, without the models of every gamma.
+
+        .. math:: P \Bigl(c \sum_g \frac{\omega_g}{s + \gamma_g}
+            - e \sum_g \frac{\omega_g a_g}{s + \gamma_g}\Bigr) + \mu \sum_g \omega_g a_g
+
+        Parameters
+        ----------
+        weights : ndarray, shape (k, g, m)
+            omega: of k averages.
+        scale : ndarray, shape (g, m) or (g, 1), or None
+            a; None without a mean.
+
+        Returns
+        -------
+        ndarray, shape (k, m, d)
+        """
+        shrink = self.shrink.transpose(1, 0, 2)  # so that a task's part is one product
+        weights = weights.transpose(2, 0, 1)
+        inside = self.c[:, None] * np.matmul(weights, shrink)
+        if self.e is None:
+            return np.matmul(inside, self.P.swapaxes(1, 2)).swapaxes(0, 1)
+        weights = weights * np.broadcast_to(scale.T, self.gamma.T.shape)[:, None]
+        inside -= self.e[:, None] * np.matmul(weights, shrink)
+        models = np.matmul(inside, self.P.swapaxes(1, 2))
+        return (models + weights.sum(axis=2)[..., None] * self.prior.mean).swapaxes(0, 1)
 
     def _rotated(self, b):
         return np.einsum("mdk,md->mk", self.P, b)
@@ -154,30 +210,77 @@ class PriorPath:
         errors : ndarray, shape (g,)
         W : ndarray, shape (g, m, d)
         """
-        residual, pull = self._left_out()
-        weight = np.repeat(self.rows.error_weight, self.rows.sizes)
-        W = self.W
+        W, a = self.W, None
         if self.pull is not None:
-            a = weight @ (residual * pull) / np.maximum(weight @ pull**2, TINY)
-            residual -= a * pull
+            a = best_scale(*self.scale_sums())
             W = W + a[:, None, None] * self.pull
-        return weight @ self._losses(residual) / len(self.rows.sizes), W
+        return self.left_out_errors(a).mean(axis=1), W
 
+    def scale_sums(self):
+        """Numerator and denominator of the best a, each a sum over the tasks of shape (g,)."""
+        return self.square_sums()[1:]
+
+    def square_sums(self, a=0.0):
+        """Sums over the samples of e^2, e p and p^2, shape (3, g), for the error e at scales a of
+        the mean, (g,), and p that a unit of a takes off; p = 0 without a mean."""
+        weight = self._sample_weight
+        return np.stack([weight @ part for part in self._squares(a)])
+
+    def squares_by_task(self):
+        """`square_sums` at a = 0 of every task, shape (3, g, m)."""
+        return np.stack([self._by_task(part) for part in self._squares(0.0)])
+
+    def _squares(self, a):
+        e, p = self._left_out
+        if p is None:
+            return e**2, np.zeros(e.shape), np.zeros(e.shape)
+        e = e - a * p
+        return e**2, e * p, p**2
+
+    def _by_task(self, losses):
+        """Weighted sums over each task of what its samples have, (sum of n_i, g), shape (g, m)."""
+        losses = np.append(losses * self._sample_weight[:, None], np.zeros((1, len(self.gamma))), 0)
+        starts = np.cumsum(self.rows.sizes) - self.rows.sizes
+        sums = np.add.reduceat(losses, starts, axis=0)
+        sums[self.rows.sizes == 0] = 0
+        return sums.T
+
+    def left_out_errors(self, a=None):
+        """Leave-one-out error of each gamma and task for scales a, (g,); shape (g, m)."""
+        residual, pull = self._left_out
+        return self._by_task(self._losses(residual if pull is None else residual - a * pull))
+
+    @property
+    def _sample_weight(self):
+        return np.repeat(self.rows.error_weight, self.rows.sizes)
+
+    @cached_property
     def _left_out(self):
         """Errors on left-out samples for a = 0, and what a unit of a takes off (None without a
-        mean); each (sum of n_i, g), task after task."""
+        mean); each (sum of n_i, g), task after task. Tasks of one size are worked out together."""
         rows, g = self.rows, len(self.gamma)
-        ends = np.cumsum(rows.sizes)
-        leverage, fitted, pull = (np.empty((ends[-1], g)) for _ in range(3))
-        for i, (X, end) in enumerate(zip(rows.X, ends, strict=True)):
-            part = slice(end - len(X), end)
-            np.matmul((X @ self.P[i]) ** 2, self.shrink[:, i].T, out=leverage[part])
-            np.matmul(X, self.W[:, i].T, out=fitted[part])
-            if self.pull is not None:
-                np.matmul(X, self.pull[:, i].T, out=pull[part])
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        leverage, fitted, pull = (np.empty((rows.sizes.sum(), g)) for _ in range(3))
+        for n in np.unique(rows.sizes):
+            tasks = np.flatnonzero(rows.sizes == n)
+            place = (starts[tasks, None] + np.arange(n)).ravel()
+            X = np.stack([rows.X[i] for i in tasks])
+            parts = self._fitted(tasks, X)
+            leverage[place], fitted[place] = (part.reshape(-1, g) for part in parts[:2])
+            if self.e is not None:
+                off = (X @ self.prior.mean)[..., None] - parts[2]
+                pull[place] = off.reshape(-1, g)
         free = 1 / np.maximum(1 - leverage, 1e-9)
         residual = (np.concatenate(rows.y)[:, None] - fitted) * free
-        return residual, None if self.pull is None else pull * free
+        return residual, None if self.e is None else pull * free
+
+    def _fitted(self, tasks, X):
+        """Leverages of samples X, shape (k, n, d), of some tasks, and what c and e give there, each
+        (k, n, g)."""
+        Z, shrink = X @ self.P[tasks], self.shrink[:, tasks].transpose(1, 2, 0)
+        fitted = Z @ (self.c[tasks, :, None] * shrink)
+        off = None if self.e is None else Z @ (self.e[tasks, :, None] * shrink)
+        return Z**2 @ shrink, fitted, off
 
     def _losses(self, residual):
         rows = self.rows
@@ -215,12 +318,17 @@ class PriorPath:
         log_evidence : ndarray, shape (g, m)
         W : ndarray, shape (g, m, d)
         """
+        log_evidence, a = self.weighed(scale)
+        return log_evidence, self.W if a is None else self.W + a[:, :, None] * self.pull
+
+    def weighed(self, scale=1.0):
+        """`evidence`, with the scales a of the mean, (g, m) or None, in place of the models."""
         rows, root_gamma = self.rows, np.sqrt(self.gamma)
         n = np.maximum(rows.sizes, 1)
         A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
         A = np.maximum(A, 1e-12 * rows.yty + TINY)
         B = D = np.zeros_like(A)
-        if self.pull is not None:
+        if self.e is not None:
             mean = self.prior.mean
             B = (rows.xty @ mean - (self.c * self.e * self.shrink).sum(axis=-1)) / root_gamma
             D = (rows.gram @ mean @ mean - (self.e**2 * self.shrink).sum(axis=-1)) / self.gamma
@@ -228,7 +336,58 @@ class PriorPath:
         sigma = 1.0 if rows.root is not None else (-B + np.sqrt(B**2 + 4 * n * A)) / (2 * n)
         fit = (A - 2 * sigma * B + sigma**2 * D) / (2 * sigma**2)
         log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
-        W = self.W
-        if self.pull is not None:
-            W = W + scale * (sigma / root_gamma)[:, :, None] * self.pull
-        return -n * np.log(sigma) - fit - log_det / 2, W
+        a = None if self.e is None else scale * (sigma / root_gamma)
+        return -n * np.log(sigma) - fit - log_det / 2, a
+
+
+class PriorPoints(PriorPath):
+    """`PriorPath` for few gamma: its errors and averages by solving R'X'X R + gamma I, C = R R'.
+
+    Parameters and attributes as there, but s, P, shrink and what needs them; c = R'X'y and
+    e = R'X'X mu.
+    """
+
+    def __init__(self, rows, prior, gamma):
+        self.rows, self.prior, self.gamma = rows, prior, gamma
+        self.R = np.linalg.cholesky(rows.covariance(prior))
+        back = self.R.swapaxes(-1, -2)
+        self.B = back @ rows.gram @ self.R
+        self.c = np.matmul(back, rows.xty[..., None])[..., 0]
+        self.e = None
+        if prior.mean is not None:
+            self.e = np.matmul(back, (rows.gram @ prior.mean)[..., None])[..., 0]
+
+    def _solved(self, k, tasks, right):
+        """(R'X'X R + gamma I)^{-1} of right sides (.., d, columns), for the k-th gamma."""
+        A = self.B[tasks] + self.gamma[k, tasks, None, None] * np.eye(self.B.shape[-1])
+        return np.linalg.solve(A, right)
+
+    def _fitted(self, tasks, X):
+        R = self.R if self.R.ndim == 2 else self.R[tasks]
+        Z = X @ R
+        leverage = np.empty((*X.shape[:2], len(self.gamma)))
+        fitted, off = np.empty(leverage.shape), np.empty(leverage.shape)
+        for k in range(len(self.gamma)):
+            H = self._solved(k, tasks, Z.swapaxes(1, 2)).swapaxes(1, 2)
+            leverage[..., k] = (Z * H).sum(axis=2)
+            fitted[..., k] = np.matmul(H, self.c[tasks, :, None])[..., 0]
+            if self.e is not None:
+                off[..., k] = np.matmul(H, self.e[tasks, :, None])[..., 0]
+        return leverage, fitted, None if self.e is None else off
+
+    def averages(self, weights, scale):
+        """See `PriorPath.averages`."""
+        total = 0.0
+        for k in range(len(self.gamma)):
+            omega = weights[:, k, :, None]
+            right = self.c if self.e is None else self.c - scale[k][:, None] * self.e
+            w = np.matmul(self.R, self._solved(k, slice(None), right[..., None]))[..., 0]
+            if self.e is not None:
+                w = w + scale[k][:, None] * self.prior.mean
+            total = total + omega * w
+        return total
+
+
+def best_scale(numerator, denominator):
+    """The scale a of a mean with the least squared error, from `PriorPath.scale_sums`."""
+    return numerator / np.maximum(denominator, TINY)

@@ -44,14 +44,14 @@ def preferences(path):
     r"""q_i in [-1, 1]: a task's posterior mean of log(rho) under a flat prior on the grid, clipped
     to the center of `BELIEF` +- `REACH` and scaled; shape (m, 1). A task whose rows show nothing
     (none, or all zero) has no preference: q_i = 0."""
-    log_evidence, _ = path.evidence()
+    log_evidence, _ = path.weighed()
     mean = (softmax(log_evidence, axis=0) * log_ratio(path)).sum(axis=0)
     q = np.clip((mean - BELIEF.center) / REACH, -1, 1)
     return np.where(path.signal() > TINY, q, 0.0)[:, None]
 
 
 def by_hierarchy(paths, scales, belief):
-    r"""Models of every task averaged over priors, scales of their mean, and gamma.
+    r"""Weights of every task's average over priors, scales of their mean, and gamma.
 
     Within a prior (and a scale of its mean) gamma has its posterior weights under the density
 
@@ -70,17 +70,18 @@ def by_hierarchy(paths, scales, belief):
     Returns
     -------
     weights : ndarray, shape (P, g, m)
-    models : ndarray, shape (P, g, m, d)
+    terms : list of (PriorPath, ndarray or None)
+        What is averaged (`gaussian_prior.averages`).
     """
     variance = belief.variance + SPREAD**2
-    log_evidence, models = [], []
+    log_evidence, terms = [], []
     for path in paths:
-        for scale in scales if path.pull is not None else (1.0,):
-            evidence, W = path.evidence(scale)
+        for scale in scales if path.e is not None else (1.0,):
+            evidence, a = path.weighed(scale)
             log_prior = -np.log1p((log_ratio(path, scale) - belief.center) ** 2 / variance)
             log_evidence.append(evidence + log_prior - logsumexp(log_prior, axis=0))
-            models.append(W)
+            terms.append((path, a))
     log_evidence = np.stack(log_evidence)
     within = softmax(log_evidence, axis=1)
     among = softmax(logsumexp(log_evidence, axis=1) / HOT, axis=0)
-    return among[:, None] * within, np.stack(models)
+    return among[:, None] * within, terms

@@ -37,12 +37,13 @@ def ridge_path(datafit, lams, center=None):
     ndarray, shape (B, m, d)
     """
     if center is None and datafit.intercept:
-        return _free_intercept(datafit, np.asarray(lams, dtype=float))
+        return free_intercept(datafit, np.asarray(lams, dtype=float))
     return ridge_solver(datafit)(lams, center)
 
 
 @singledispatch
-def _free_intercept(datafit, lams):
+def free_intercept(datafit, lams):
+    """`ridge_path` where the weight of the last feature is not penalised."""
     raise TypeError(f"no ridge path for {type(datafit).__name__}")
 
 
@@ -76,7 +77,7 @@ def about_means(datafit):
     return centred, restored
 
 
-@_free_intercept.register
+@free_intercept.register
 def _(datafit: SquaredLoss, lams):
     centred, restored = about_means(datafit)
     if centred.shape[1] == 0:
@@ -84,7 +85,7 @@ def _(datafit: SquaredLoss, lams):
     return restored(ridge_solver(centred)(lams))
 
 
-@_free_intercept.register
+@free_intercept.register
 def _(datafit: LogisticLoss, lams):
     """With features about their means, so that where a feature is zero does not matter: neither to
     Newton's steps nor to what is barely penalised, the score of the task's mean sample."""
