@@ -140,13 +140,6 @@ def opened(mech, release, T=1, size=(), epsilon=1.0):
     return gate.with_budgets(mech.budgets(epsilon, delta, T))
 
 
-def contribution(release):
-    """Shape of what a task contributes."""
-    if release.kind == "parts":
-        return (release.shape[0] // 2,)
-    return release.shape if release.kind == "sum" else release.shape[-1:]
-
-
 @pytest.mark.parametrize(("mech", "release"), EXACT)
 @given(data=st.data())
 def test_sensitivity_is_exact_in_whole_numbers(mech, release, data):
@@ -154,7 +147,7 @@ def test_sensitivity_is_exact_in_whole_numbers(mech, release, data):
     budget = data.draw(st.floats(1e-9, 50.0))
     K = data.draw(st.floats(1e-6, 1e6))
     length = data.draw(st.floats(0.1, 1e3))
-    shape = contribution(release)
+    shape = release.contribution
     V = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((3, *shape))
     V[0] = np.sign(V[0])  # all entries alike: no room for rounding
     gate = Budget(mech, 1.0, 1e-3).planned(release, [budget])
@@ -177,7 +170,7 @@ def test_sensitivity_is_exact_in_whole_numbers(mech, release, data):
 def test_a_release_is_a_whole_number_of_half_steps_near_the_real_one(mech, release):
     gate = opened(mech, release, T=2)
     rng = np.random.default_rng(6)
-    shape = contribution(release)
+    shape = release.contribution
     V, K = rng.standard_normal((4, *shape)), 0.7
     if release.kind == "relation":
         V = rng.standard_normal((release.shape[0], 3))
@@ -191,7 +184,7 @@ def test_a_release_is_a_whole_number_of_half_steps_near_the_real_one(mech, relea
 @pytest.mark.parametrize(("mech", "release"), EXACT)
 def test_fits_side_by_side_are_fits_alone(mech, release):
     gate, rng = opened(mech, release, T=2), np.random.default_rng(7)
-    shape = contribution(release)
+    shape = release.contribution
     m = release.shape[0] if release.kind == "relation" else 4
     V, Ks = rng.standard_normal((3, m, *shape)), np.array([0.5, 1.0, 4.0])
     budgets = np.array([[0.5, 1.0], [1.0, 2.0], [3.0, 0.1]])

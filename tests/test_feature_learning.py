@@ -451,6 +451,34 @@ def test_the_signal_is_the_mean_square_of_what_the_prior_explains(rng):
         )
 
 
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_with_an_intercept_the_signal_is_the_variance_and_no_level_changes_it(kind, rng):
+    """Whatever the prior says of the intercept, and however far the features are shifted."""
+    data = ragged_data(rng, m=3, d=4, kind=kind, low=6, high=9)
+    ones = MultiTaskData.checked(
+        [np.column_stack([X[:, :3], np.ones(len(X))]) for X in data.X], data.y, kind=kind
+    )
+    datafit = replace(datafit_for(ones), intercept=True)
+    rows = rows_at(datafit, np.zeros(datafit.shape))
+    C, mean = some_covariance(rng, 4), rng.standard_normal(4)
+    gamma = gamma_grid(rows)
+    signal = PriorPath(rows, Prior("p", C, mean), gamma).signal(0.5)
+    w = rng.multivariate_normal(0.5 * mean, C, size=200_000)
+    for i, X in enumerate(ones.X):
+        weight = 0.25 if kind == "binary" else 1.0  # of the logistic loss at zero
+        assert signal[i] == pytest.approx(weight * np.var(X @ w.T, axis=0).mean(), rel=0.03)
+    for prior in (Prior("p", C, mean, free=True), Prior("p", C, mean + 50 * np.eye(4)[3])):
+        np.testing.assert_allclose(PriorPath(rows, prior, gamma).signal(0.5), signal)
+    one = MultiTaskData.checked(
+        [ones.X[0][:1], ones.X[1][[0, 0]]],
+        [ones.y[0][:1]] * 1 + [ones.y[1][[0, 0]]],
+        kind=kind,
+        strict=False,
+    )
+    rows = rows_at(replace(datafit_for(one), intercept=True), np.zeros((2, 4)))
+    np.testing.assert_array_equal(preferences(PriorPath(rows, Prior("p", C), gamma_grid(rows))), 0)
+
+
 def test_averages_have_the_weights_that_are_said(rng):
     rows = rows_at(datafit_for(ragged_data(rng, m=3, d=4, low=6, high=9)), None)
     gamma, belief = gamma_grid(rows, GRID), Belief(-1.0, 0.5)
@@ -516,6 +544,27 @@ def test_the_parts_of_a_plan_cost_what_is_stated(m, d, rng):
         kinds |= {gate.release.kind for gate in gates}
     assert kinds >= {"sum", "parts"}
     assert ("covariance" in kinds) or m == 10
+
+
+@pytest.mark.parametrize("tuning", ["shared", "local", "hyper", "votes"])
+def test_shared_features_need_one_release_that_finds_them(tuning, rng):
+    """With a tenth of the features in use the sizes find them where noise hides the moments."""
+    m, d = 150, 20
+    W = np.zeros((m, d))
+    W[:, :2] = rng.standard_normal((m, 2))
+    X = [rng.standard_normal((25, d)) for _ in range(m)]
+    y = [A @ w + rng.standard_normal(25) for A, w in zip(X, W, strict=True)]
+    datafit, budget = datafit_for(MultiTaskData.checked(X, y)), Budget(Gaussian(), 0.5, 1e-3)
+    errors = {}
+    for structure in ("any", "features"):
+        method, log = FeatureLearning("fl", tuning, structure), FitLog()
+        models = method.models(datafit, None, budget, np.random.default_rng(0), log)
+        errors[structure] = ((models - W) ** 2).sum() / (W**2).sum()
+    assert [gate.release.kind for gate in method.gates(None, budget, datafit)][-1:] == ["sizes"]
+    assert log.released[-1].shape == (d,)
+    assert errors["features"] < 0.8 * errors["any"]
+    with pytest.raises(InputError, match="structure=features there is one release"):
+        FeatureLearning("fl", tuning, "features", rounds=3)
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 1}, {"rounds": 5}, {"affine": 0.0}])

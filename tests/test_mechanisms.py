@@ -24,6 +24,7 @@ from mpmtl.privacy.releases import (
     relation,
     sample_models,
     signed_parts,
+    sizes,
     unbounded_output,
     vector_sum,
 )
@@ -39,7 +40,7 @@ def fitting(*releases):
 
 ALL = fitting(
     *(covariance(4), diagonal(4), relation(4), vector_sum(4), vector_sum(4, 2)),
-    *(signed_parts(4), sample_models(2, 4), unbounded_output(4)),
+    *(signed_parts(4), sizes(4), sample_models(2, 4), unbounded_output(4)),
 )
 SHIFTED = fitting(covariance(30), diagonal(30), relation(30))
 
@@ -99,9 +100,7 @@ def loss_over_pairs(mech, release, budget):
     E = mech.draw(rng, release, (4000,))
     if mech is not GAUSSIAN:
         E = np.concatenate([E, 30 * E])
-    size = math.prod(release.shape) if release.kind == "sum" else release.shape[-1]
-    size = size // 2 if release.kind == "parts" else size
-    for pair in neighbours(size, 1.0, rng).values():
+    for pair in neighbours(math.prod(release.contribution), 1.0, rng).values():
         first, second = (release.total(beside_others(release, w)) for w in pair)
         other = E + (first - second) / scale
         ratio = mech.log_density(E, release) - mech.log_density(other, release)

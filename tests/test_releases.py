@@ -24,6 +24,7 @@ from mpmtl.privacy.releases import (
     relation,
     sample_models,
     signed_parts,
+    sizes,
     unbounded_output,
     vector_sum,
     vote_probabilities,
@@ -39,6 +40,8 @@ ATTAINED = [
     *((relation(m), ("l2",)) for m in (2, 6)),
     *((vector_sum(*shape), ("l1", "l2")) for shape in ((1,), (4,), (3, 2))),
     *((signed_parts(d), ("l1", "l2")) for d in (1, 4)),
+    *((sizes(d), ("l1", "l2")) for d in (1, 4)),
+    (sizes(3), ("l2",)),
     *((sample_models(m, d), ("l1", "l2")) for m, d in ((1, 1), (3, 4))),
     *((release, ()) for release in (covariance(1), diagonal(1), relation(1))),
 ]
@@ -46,9 +49,7 @@ ATTAINED = [
 
 def size_of(release):
     """Entries of a contribution."""
-    if release.kind == "parts":
-        return release.shape[0] // 2
-    return math.prod(release.shape) if release.kind == "sum" else release.shape[-1]
+    return math.prod(release.contribution)
 
 
 def distances(release, first, second):
@@ -119,6 +120,7 @@ KNOWN = {
     ("gaussian", "relation"): 2 * math.sqrt(2 * 3) * K**2,  # four tasks
     ("gaussian", "sum"): 2 * K,
     ("gaussian", "parts"): math.sqrt(2) * K,
+    ("gaussian", "sizes"): math.sqrt(2) * K,
     ("laplace", "diagonal"): 2 * K**2,
     ("output_perturbation", "sum"): 2 * K,
     ("output_perturbation", "sample"): 2 * K,
@@ -325,7 +327,7 @@ def test_a_delta_near_one_in_m_or_above_is_a_caveat():
 @pytest.mark.parametrize("mech", NOISY)
 def test_what_a_mechanism_cannot_perturb_is_refused_in_one_line(mech, rng):
     examples = [covariance(3), diagonal(3), relation(3), vector_sum(3), unbounded_output(3)]
-    examples += [signed_parts(3), sample_models(2, 3)]
+    examples += [signed_parts(3), sizes(3), sample_models(2, 3)]
     releases = {release.kind: release for release in examples}
     assert set(releases) == set(KINDS)
     for kind, release in releases.items():

@@ -214,10 +214,13 @@ def replaced(rng, data, kind, method, candidate, mechanism, epsilon=EPSILON):
         (0.1, ["sum", "parts"]),
         (20.0, ["sum", "covariance"]),
         (200.0, ["sum", "covariance", "sum"]),
+        (20.0, ["sum", "sizes"]),
     ],
 )
 def test_every_plan_of_the_hyper_prior_is_replayed(kind, epsilon, kinds, rng):
-    data, method = ragged_data(rng, M, D, kind, low=6, high=12), FeatureLearning("fl", "hyper")
+    structure = "features" if "sizes" in kinds else "any"
+    method = FeatureLearning("fl", "hyper", structure)
+    data = ragged_data(rng, M, D, kind, low=6, high=12)
     gates = method.gates(None, Budget(Gaussian(), epsilon, DELTA), datafit_for(data))
     assert [gate.release.kind for gate in gates] == kinds
     assert replaced(rng, data, kind, method, Candidate(), Gaussian(), epsilon) > 20

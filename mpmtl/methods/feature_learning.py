@@ -27,11 +27,11 @@ from mpmtl.methods.prior_steps import (
 )
 from mpmtl.methods.shared_choice import SharedChoice
 from mpmtl.privacy.mechanisms import Gaussian
-from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
+from mpmtl.privacy.releases import covariance, signed_parts, sizes, vector_sum
 from mpmtl.privacy.statements import SEPARATE, Guarantee
 from mpmtl.solvers.hierarchy import BELIEF, GRID, REACH, by_hierarchy
 from mpmtl.solvers.moments import Moments, hopeless
-from mpmtl.solvers.noisy_covariance import noise_spectrum, parts_priors
+from mpmtl.solvers.noisy_covariance import noise_spectrum, parts_priors, sizes_priors
 from mpmtl.solvers.refinement import FLOORS, rank, subspace_of
 
 NOISE_PER_ROUND = (1 / 4, 1 / 11)  # noise to signal below which a second and a third round pay
@@ -53,7 +53,7 @@ class Plan:
     moments : ndarray, shape (T,)
         Budgets of the second moments.
     parts : ndarray, shape (0,) or (1,)
-        Budget of the signed parts, which take the place of a hidden second moment.
+        Budget of the signed parts, which take the place of a hidden second moment, or of the sizes.
     refinements : ndarray, shape (0,) or (2,)
         Budgets of the refinements.
     """
@@ -98,6 +98,9 @@ class FeatureLearning(Method):
         clipped evidence, and gamma by each task.
     affine : float
         beta: weight of the mean; 0 releases no mean.
+    structure : {"any", "features"}
+        What tasks may share, which is public. "features": the same few features matter to all;
+        then the one release is the sum of the |v_i| (`sizes`), and priors are diagonal.
     rounds : "auto" or int
         T; "auto" is 1 to 3 from the noise-to-signal ratio of a release, which is public. With
         "hyper" the third round is two refinements (`solvers.refinement`) with half of mu^2, and
@@ -114,6 +117,7 @@ class FeatureLearning(Method):
 
     name: str
     tuning: str = "shared"
+    structure: str = "any"
     affine: float = 0.15
     rounds: str | int = "auto"
     vote_share: float = 0.2
@@ -123,10 +127,15 @@ class FeatureLearning(Method):
 
     def __post_init__(self):
         one_of("tuning", self.tuning, ("shared", "local", "hyper", "votes"))
+        one_of("structure", self.structure, ("any", "features"))
         require(0 <= self.affine <= 1, f"affine = {self.affine} must be between 0 and 1")
         require(
             self.rounds == "auto" or (isinstance(self.rounds, int) and self.rounds >= 0),
             f"rounds = {self.rounds} must be auto or a whole number of at least 0",
+        )
+        require(
+            self.structure == "any" or self.rounds in ("auto", 0, 1),
+            f"rounds = {self.rounds}: with structure=features there is one release, so use auto",
         )
         require(0 < self.vote_share < 1, f"vote_share = {self.vote_share} must be between 0 and 1")
 
@@ -157,6 +166,10 @@ class FeatureLearning(Method):
         """What a round releases: the second moment of the u_i, and with it their sum."""
         return covariance(d + (self.affine > 0))
 
+    def parts(self, d):
+        """What is released where the second moment is not."""
+        return sizes(d) if self.structure == "features" else signed_parts(d)
+
     def votes(self, budget):
         """Budgets of the votes, spent beside the releases."""
         return (self.vote_share * budget.epsilon,) if self.tuning == "votes" else ()
@@ -174,6 +187,8 @@ class FeatureLearning(Method):
         ratio = np.sqrt(share) * whole if share > 0 else none
         left = np.sqrt(1 - share)
         T, noise = self.rounds, 0.0
+        if self.structure == "features":
+            return Plan(ratio, none, left * whole, none)
         if T == "auto":
             if not budget.free:
                 gate = budget.planned(self.release(d), left * whole)
@@ -209,6 +224,7 @@ class FeatureLearning(Method):
         m, d = datafit.shape
         plan, tasks = self.plan(budget, m, d), datafit.chunks()
         separate, grid, belief = separate_priors(datafit), GAMMA, None
+        once = len(plan.rounds) == 1  # then models are shown without the part that a task knows
         if self.tuning == "shared":
             start = [] if W0 is None else [tasks.beside(W0)]
             own = tasks.map(started, *start)
@@ -219,8 +235,8 @@ class FeatureLearning(Method):
             own = tasks.map(own_models)
         if self.tuning == "hyper" and not self.separate:
             grid = GRID
-            belief = self.belief(tasks, own, separate, plan, budget, rng, m, log)
-        once = len(plan.rounds) == 1  # then models are shown without the part that a task knows
+            prior = replace(separate[-1], own=once)
+            belief = self.belief(tasks, own, prior, plan, budget, rng, m, log)
 
         def averaged_over(learned, own, again=False, last=True):
             """Chunks under the priors learned and those of separate tasks."""
@@ -246,10 +262,14 @@ class FeatureLearning(Method):
             return Contributions(tasks, partial(step, *settings), m, (own,))
 
         if len(plan.parts):
-            gate = budget.open(signed_parts(d), 1, rng, log=log).with_budgets(plan.parts)
-            sd = np.sqrt(2) * gate.scale(1, 1.0)
-            parts = gate(1, contributions(shown_directions, once), 1.0)
-            return averaged_over([] if hopeless(sd, d, m) else parts_priors(parts, sd, m), own)
+            gate = budget.open(self.parts(d), 1, rng, log=log).with_budgets(plan.parts)
+            released, sd = gate(1, contributions(shown_directions, once), 1.0), gate.scale(1, 1.0)
+            if self.structure == "features":
+                learned = [] if hopeless(sd, d, m) else sizes_priors(released, sd)
+            else:
+                sd = np.sqrt(2) * sd  # of the sum and of the difference of the halves
+                learned = [] if hopeless(sd, d, m) else parts_priors(released, sd, m)
+            return averaged_over(learned, own)
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
         gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)
@@ -275,12 +295,12 @@ class FeatureLearning(Method):
             own = averaged_over([*learned, *turned, *floored], own, again=True)
         return own
 
-    def belief(self, tasks, own, separate, plan, budget, rng, m, log=None):
+    def belief(self, tasks, own, prior, plan, budget, rng, m, log=None):
         """What is known of the tasks' log noise-to-signal ratio: `BELIEF`, and a release if there
-        is one, of tasks on their own with a free intercept."""
+        is one, of tasks on their own under this prior."""
         if len(plan.ratio) == 0:
             return BELIEF
-        step = partial(ratio_preferences, separate[-1], GRID)
+        step = partial(ratio_preferences, prior, GRID)
         gate = budget.open(vector_sum(1), 1, rng, log=log).with_budgets(plan.ratio)
         to_mean = REACH / m
         released = gate(1, Contributions(tasks, step, m, (own,)), 1.0)[0]
@@ -292,7 +312,7 @@ class FeatureLearning(Method):
         plan = self.plan(budget, m, d)
         releases = (
             (vector_sum(1), plan.ratio),
-            (signed_parts(d), plan.parts),
+            (self.parts(d), plan.parts),
             (self.release(d), plan.moments),
             (vector_sum(d, rank(d)), plan.refinements),
         )

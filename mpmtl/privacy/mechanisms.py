@@ -34,6 +34,7 @@ KINDS = {
     "relation": "the task relation matrix W'W",
     "sum": "a sum of bounded vectors or matrices",
     "parts": "sums of positive and of negative parts",
+    "sizes": "a sum of absolute entries",
     "output": "the models themselves",
     "sample": "every task's own model",
 }
@@ -373,7 +374,7 @@ class Gaussian(Mechanism):
     norm: ClassVar[str] = "l2"
     status: ClassVar[str] = "proved"
     budget_name: ClassVar[str] = "mu_t"
-    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum", "parts")
+    kinds: ClassVar[tuple] = ("covariance", "diagonal", "relation", "sum", "parts", "sizes")
     exact: ClassVar[bool] = True
     basis: ClassVar[str] = "Gaussian mechanism, exact composition"
 

@@ -61,9 +61,16 @@ class Release:
     symmetric: bool = False
 
     @property
+    def contribution(self):
+        """Shape of what a task contributes."""
+        if self.kind == "parts":
+            return (self.shape[0] // 2,)
+        return self.shape if self.kind == "sum" else self.shape[-1:]
+
+    @property
     def axes(self):
         """Number of axes of a contribution."""
-        return len(self.shape) if self.kind == "sum" else 1
+        return len(self.contribution)
 
     @property
     def adds(self):
@@ -78,6 +85,8 @@ class Release:
             return np.einsum("...md,...md->...d", V, V)
         if self.kind == "parts":
             return np.concatenate([np.maximum(V, 0), np.maximum(-V, 0)], axis=-1).sum(axis=-2)
+        if self.kind == "sizes":
+            return np.abs(V).sum(axis=-2)
         if self.kind == "relation":
             return np.matmul(V, V.swapaxes(-1, -2))
         return V if self.kind == "sample" else V.sum(axis=-1 - self.axes)
@@ -117,6 +126,15 @@ def signed_parts(d):
     sum_i |v_i|, each with the noise that `vector_sum` has for the first alone.
     """
     return Release("parts", (2 * d,), 2 * math.sqrt(d), math.sqrt(2), None, 1)
+
+
+def sizes(d):
+    r"""sum_i |v_i|, entry by entry: p, q >= 0, so ||p - q||^2 <= ||p||^2 + ||q||^2 <= 2, or 1 for
+    d = 1; in l1 at most sqrt(k) + sqrt(d - k), k = floor(d/2), for disjoint supports of even size.
+    """
+    half = d // 2
+    l1 = math.sqrt(half) + math.sqrt(d - half)
+    return Release("sizes", (d,), l1, math.sqrt(min(d, 2)), None, 1)
 
 
 def unbounded_output(d):

@@ -17,6 +17,7 @@ from scipy.special import expit
 from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
+SAME = 1e-12  # part of the squared rows that is rounding
 FREE = 1e3  # variance of an intercept that is left free, in units of that of a feature's weight
 
 
@@ -77,6 +78,19 @@ class Rows:
             x = self.direction
             C = C + len(C) * x[:, :, None] * x[:, None, :]
         return C
+
+    @cached_property
+    def spread(self):
+        """X'X; about the mean sample where there is an intercept, which makes its own part zero,
+        and a task without two different rows all zero; shape (m, d, d)."""
+        if not self.loss.intercept:
+            return self.gram
+        level, n = self.gram[:, :, -1], self.gram[:, -1, -1]
+        about = (
+            self.gram - level[:, :, None] * level[:, None, :] / np.maximum(n, TINY)[:, None, None]
+        )
+        seen = np.trace(about, axis1=1, axis2=2) > SAME * np.trace(self.gram, axis1=1, axis2=2)
+        return np.where(seen[:, None, None], about, 0.0)
 
     def diagonalised(self, C):
         """s and P with P'X'X P = diag(s) and P P' = C, shapes (m, d) and (m, d, d)."""
@@ -292,12 +306,13 @@ class PriorPath:
         return np.logaddexp(0, -labels * (y - residual) / root)
 
     def signal(self, scale=1.0):
-        """Mean square of x'w under the prior for tau = 1 and a = `scale`, shape (m,); a direction
-        that is left free is not counted."""
+        """Mean square of x'w over a task's rows under the prior for tau = 1 and a = `scale`, shape
+        (m,); with an intercept, its variance over the rows, so that the level, which priors treat
+        differently, is not counted. Neither is a direction that is left free."""
         rows, prior = self.rows, self.prior
-        total = np.einsum("mde,de->m", rows.gram, prior.C)
+        total = np.einsum("mde,de->m", rows.spread, prior.C)
         if prior.mean is not None:
-            total = total + scale**2 * (rows.gram @ prior.mean @ prior.mean)
+            total = total + scale**2 * (rows.spread @ prior.mean @ prior.mean)
         return np.maximum(total / np.maximum(rows.sizes, 1), TINY)
 
     def evidence(self, scale=1.0):

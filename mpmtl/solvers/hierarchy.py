@@ -1,9 +1,9 @@
 r"""A hyper-prior for the tasks' noise-to-signal ratios, and averages over priors that use it.
 
 The ratio of a task under a prior is :math:`\rho = \gamma / \text{signal}`, where signal is the mean
-square of x'w for tau = 1: the variance of the noise over that of what the prior explains, whatever
-the prior. Tasks know little about their own; a Cauchy prior on log(rho), whose tails leave it to a
-task to be unlike the others, lends them what is known of all.
+square of x'w for tau = 1 (with an intercept, the variance): the variance of the noise over that of
+what the prior explains, whatever the prior. Tasks know little about their own; a Cauchy prior on
+log(rho), whose tails leave it to a task to be unlike the others, lends them what is known of all.
 """
 
 from dataclasses import dataclass

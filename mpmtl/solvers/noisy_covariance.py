@@ -188,9 +188,8 @@ class Prior:
 def parts_priors(parts, sd, m):
     r"""Priors from the noisy sums of positive and of negative parts alone (`signed_parts`).
 
-    Their difference, the sum of the v_i, gives a mean. Their sum, that of the |v_i|, gives diagonal
-    priors: its entries above their median, made positive by `soft_levels`, to powers 1, 3 and 6, as
-    few features stand out of many.
+    Their difference, the sum of the v_i, gives a mean; their sum, that of the |v_i|, diagonal
+    priors (`sizes_priors`).
 
     Parameters
     ----------
@@ -200,19 +199,31 @@ def parts_priors(parts, sd, m):
     m : int
     """
     positive, negative = np.split(parts, 2)
-    sizes, total = positive + negative, positive - negative
-    d = len(total)
-    above = sizes - np.median(sizes)
-    amount = max(np.maximum(above, 0).sum(), sd, 1e-300)
-    levels = {kappa: soft_levels(above, 2 * sd * np.sqrt(kappa), amount) for kappa in (1 / 8, 2)}
-    candidates = [
-        Prior(f"sizes^{power}", _prior(levels[kappa], np.eye(d), power))
-        for kappa, power in ((1 / 8, 1), (1 / 8, 3), (2, 3), (2, 6))
-    ]
+    total, d = positive - negative, len(positive)
     u, phi = noisy_direction(total, sd, m)
     mean = min(phi / m, LARGEST_MEAN) * u
     scaled = mean * np.sqrt(d / (1 - mean @ mean))
-    return [*candidates, Prior("mean", np.eye(d), scaled, own=True)]
+    return [*sizes_priors(positive + negative, sd), Prior("mean", np.eye(d), scaled, own=True)]
+
+
+def sizes_priors(sizes, sd):
+    """Diagonal priors from the noisy sum of the |v_i|: its entries above their median, made
+    positive by `soft_levels`, to powers 1, 3 and 6, as few features stand out of many.
+
+    Parameters
+    ----------
+    sizes : ndarray, shape (d,)
+    sd : float
+        Standard deviation of the noise on it.
+    """
+    d = len(sizes)
+    above = sizes - np.median(sizes)
+    amount = max(np.maximum(above, 0).sum(), sd, 1e-300)
+    levels = {kappa: soft_levels(above, 2 * sd * np.sqrt(kappa), amount) for kappa in (1 / 8, 2)}
+    return [
+        Prior(f"sizes^{power}", _prior(levels[kappa], np.eye(d), power))
+        for kappa, power in ((1 / 8, 1), (1 / 8, 3), (2, 3), (2, 6))
+    ]
 
 
 def priors(S, total, noise, sd, m, own=False, ahead=None):
