@@ -16,7 +16,7 @@ from mpmtl.privacy.exact import STEPS, rounded_normal
 from mpmtl.privacy.grid import values
 from mpmtl.privacy.mechanisms import Gaussian
 
-ADDITIVE = ("covariance", "diagonal", "sum", "parts")  # kinds that are sums over tasks
+ADDITIVE = ("covariance", "diagonal", "sum", "parts", "sizes")  # kinds that are sums over tasks
 NUMBERS = 2.0**60  # more than all rounds of any run release
 
 
