@@ -105,7 +105,7 @@ def at_of(datafit, own, again):
     return own.W if again and datafit.logistic else own.at
 
 
-def paths_of(datafit, own, priors, grid, again=False, kind=PriorPath):
+def paths_of(datafit, own, priors, grid, again=False):
     """Paths of gamma under each prior; `again` expands a logistic loss anew, at the last models.
 
     Returns
@@ -117,7 +117,7 @@ def paths_of(datafit, own, priors, grid, again=False, kind=PriorPath):
     at = at_of(datafit, own, again)
     rows = rows_at(datafit, at, own.weight)
     gamma = gamma_grid(rows, grid, own.ridge)
-    return [kind(rows, prior, gamma) for prior in priors], at
+    return [PriorPath(rows, prior, gamma) for prior in priors], at
 
 
 def averaged(weigh, priors, grid, again, datafit, own, kept=None):

@@ -17,10 +17,11 @@ from mpmtl.methods.prior_steps import (
     at_of,
     averaged,
     by_weights,
+    gamma_grid,
     less_shrunk,
     paths_of,
 )
-from mpmtl.solvers.gaussian_prior import TINY, PriorPath, PriorPoints, best_scale
+from mpmtl.solvers.gaussian_prior import TINY, PriorPath, PriorPoints, best_scale, rows_at
 
 AROUND = np.array([0.5, 1.0, 2.0])  # gamma for the logistic loss, in units of the ridge of W0
 FAR = np.array([0.1, 0.5, 2.0, 8.0, 32.0, 128.0])  # the same with an intercept
@@ -29,7 +30,8 @@ TEMPER = 16  # a Gaussian likelihood would have 2
 HEAT = 60  # a weight of e^-60 of the best one is nothing
 RUNNERS = CHUNK  # with more chunks than one, priors are first tried on so many tasks ...
 SPARSEST = 64  # ... or on one of so many, if that is more ...
-MARGIN = 8  # ... and left out if they are worse by so many standard errors and have no weight
+LARGER = 8  # ... and those left again on so many times the tasks ...
+MARGIN = 6  # ... and left out if they are worse by so many standard errors and have no weight
 FEW = 3  # gamma up to which equations are solved instead of an eigendecomposition
 
 
@@ -128,31 +130,43 @@ class SharedChoice:
 
     def _tried(self, own, priors, grid, again, rivals):
         """Scales of the means by a sample of the tasks, and which gamma it leaves in the race."""
-        stride = min(math.ceil(self.m / RUNNERS), SPARSEST)
         every = [*(j.prior for j in rivals), *priors]
-        some = partial(_of_some, stride, _squares, every, grid, again)
-        e2, ep, p2 = np.concatenate(list(self.tasks.map(some, own).each()), axis=3)
-        best = best_scale(ep.sum(axis=2), p2.sum(axis=2))
-        scales = [None if p.mean is None else a for p, a in zip(every, best, strict=True)]
-        if self.logistic:
-            some = partial(_of_some, stride, _errors_by_task, every, grid, again, scales)
-            errors = np.concatenate(list(self.tasks.map(some, own).each()), axis=2)
-        else:
-            errors = e2 - 2 * best[:, :, None] * ep + best[:, :, None] ** 2 * p2
-        alive = in_the_race(errors, self.N)[len(rivals) :]
-        for k, prior in enumerate(priors):
+        alive = np.ones((len(every), len(grid)), dtype=bool)
+        scales = np.zeros(alive.shape)
+        for stride in strides(self.m):
+            left = np.flatnonzero(alive.any(axis=1))
+            runners = [every[k] for k in left]
+            some = partial(_of_some, stride, _squares, runners, grid, again, alive[left])
+            e2, ep, p2 = np.concatenate(list(self.tasks.map(some, own).each()), axis=2)
+            best = best_scale(ep.sum(axis=1), p2.sum(axis=1))
+            scales[alive] = best
+            if self.logistic:
+                settings = (runners, grid, again, scales[left], alive[left])
+                some = partial(_of_some, stride, _errors_by_task, *settings)
+                errors = np.concatenate(list(self.tasks.map(some, own).each()), axis=1)
+            else:
+                errors = e2 - 2 * best[:, None] * ep + best[:, None] ** 2 * p2
+            alive[alive] = in_the_race(errors, self.N)
+        for k, prior in enumerate(every):
             if prior.mean is not None:  # models that are shown need its scale as well
                 alive[k] |= less_shrunk(alive[k].astype(float)) > 0
-        return scales[len(rivals) :], alive
+        scales = [None if p.mean is None else a for p, a in zip(every, scales, strict=True)]
+        return scales[len(rivals) :], alive[len(rivals) :]
+
+
+def strides(m):
+    """Steps from task to task of the samples of a race, each larger than the one before."""
+    first = min(math.ceil(m / RUNNERS), SPARSEST)
+    return [first // LARGER**k for k in range(3) if k == 0 or first // LARGER**k > 1]
 
 
 def in_the_race(errors, N):
-    """Which priors and gamma may have weight, (P, g), by errors of some tasks, (P, g, tasks)."""
-    mean = errors.mean(axis=2)
-    best = np.unravel_index(mean.argmin(), mean.shape)
+    """Which pairs of prior and gamma may have weight, by their errors of some tasks, (K, tasks)."""
+    mean = errors.mean(axis=1)
+    best = mean.argmin()
     behind = errors - errors[best]
-    sd = behind.std(axis=2, ddof=1) / np.sqrt(errors.shape[2])
-    least = behind.mean(axis=2) - MARGIN * sd
+    sd = behind.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
+    least = behind.mean(axis=1) - MARGIN * sd
     return N / TEMPER * np.log1p(np.maximum(least, 0) / max(mean[best], TINY)) <= HEAT
 
 
@@ -189,10 +203,10 @@ def widened(errors_of, grid):
 
 def _paths(priors, grid, again, alive, loss, own):
     """Paths under each prior at the gamma alive, shape (P, g), one after another."""
+    rows = rows_at(loss, at_of(loss, own, again), own.weight)
     for prior, some in zip(priors, alive, strict=True):
         kind = PriorPath if some.sum() > FEW else PriorPoints
-        ((path,), _) = paths_of(loss, own, [prior], grid[some], again, kind)
-        yield path, some
+        yield kind(rows, prior, gamma_grid(rows, grid[some], own.ridge)), some
 
 
 def _sums(priors, grid, again, guesses, alive, loss, own):
@@ -213,16 +227,20 @@ def _errors(priors, grid, again, scales, alive, loss, own):
     return errors
 
 
-def _squares(priors, grid, again, loss, own):
-    """Of each prior `PriorPath.squares_by_task`, shape (3, P, g, m)."""
-    runs = (paths_of(loss, own, [prior], grid, again)[0][0] for prior in priors)
-    return np.stack([path.squares_by_task() for path in runs], axis=1)
+def _squares(priors, grid, again, alive, loss, own):
+    """`PriorPath.squares_by_task` of the K pairs alive, shape (3, K, m)."""
+    runs = _paths(priors, grid, again, alive, loss, own)
+    return np.concatenate([path.squares_by_task() for path, _ in runs], axis=1)
 
 
-def _errors_by_task(priors, grid, again, scales, loss, own):
-    """Of each prior the errors of every task, (P, g, m)."""
-    runs = (paths_of(loss, own, [prior], grid, again)[0][0] for prior in priors)
-    return np.stack([path.left_out_errors(a) for path, a in zip(runs, scales, strict=True)])
+def _errors_by_task(priors, grid, again, scales, alive, loss, own):
+    """The errors of every task of the K pairs alive, (K, m)."""
+    runs = _paths(priors, grid, again, alive, loss, own)
+    errors = [
+        path.left_out_errors(None if prior.mean is None else a[some])
+        for prior, a, (path, some) in zip(priors, scales, runs, strict=True)
+    ]
+    return np.concatenate(errors)
 
 
 def _average(weights, scales, priors, grid, again, loss, own):
