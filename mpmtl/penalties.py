@@ -47,6 +47,10 @@ class Penalty(ABC):
     def prox(self, W, threshold):
         """argmin_V 1/2 ||V - W||_F^2 + threshold Omega(V); threshold has shape (B,)."""
 
+    def projected(self, W, Sigma, threshold, negative="abs"):
+        """Models after the projection by a released covariance: M(Sigma) w_i for every task."""
+        return self.apply(W, self.projection(Sigma, threshold, negative))
+
     def dual_norm(self, G):
         """max of <G, W> over Omega(W) <= 1, shape (B,), if Omega is a norm."""
         raise NotImplementedError(f"the penalty {self.name} is no norm")
@@ -83,9 +87,19 @@ class TraceNorm(Penalty):
         negative : {"abs", "clip"}
             |Lambda| or max(Lambda, 0).
         """
-        eigenvalues, U = np.linalg.eigh(Sigma)
-        S = _shrinkage(_root(eigenvalues, negative), threshold[:, None])
+        U, S = self._shrunk(Sigma, threshold, negative)
         return np.matmul(U * S[:, None, :], U.swapaxes(-1, -2))
+
+    def _shrunk(self, Sigma, threshold, negative):
+        eigenvalues, U = np.linalg.eigh(Sigma)
+        return U, _shrinkage(_root(eigenvalues, negative), threshold[:, None])
+
+    def projected(self, W, Sigma, threshold, negative="abs"):
+        """`projection` applied; with fewer models than features M itself is not formed."""
+        if W.shape[-2] >= W.shape[-1]:
+            return super().projected(W, Sigma, threshold, negative)
+        U, S = self._shrunk(Sigma, threshold, negative)
+        return np.matmul(np.matmul(W, U) * S[:, None, :], U.swapaxes(-1, -2))
 
     def apply(self, W, M):
         """M w_i for every task: M is symmetric and models are rows."""

@@ -1,8 +1,10 @@
 """Time every method and the default run: python scripts/bench.py [--data-dir data] [--repeats 3].
 
-One thread of linear algebra. Prints three tables in Markdown: milliseconds of a fit with the
+One thread of linear algebra. Prints four tables in Markdown: milliseconds of a fit with the
 setting of tuning=fixed; microseconds for each candidate and round of `lr` and `gs`, for the
-formula written out, for one candidate and for 16 together; seconds and peak memory of whole runs.
+formula written out, for one candidate and for 16 together; CPU time of plain formulas and of the
+fast forms that take their place, one after the other in each repetition; seconds and peak memory of
+whole runs.
 Data sets that are not there are left out. For other solvers see scripts/bench_solvers.py.
 """
 
@@ -24,10 +26,14 @@ from pathlib import Path
 import numpy as np
 from hydra import compose, initialize_config_dir
 
+from mpmtl.data.tasks import assign_folds
+from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
 from mpmtl.experiments.cli import conf_dir
 from mpmtl.experiments.config import build, register_schema
 from mpmtl.experiments.tuning import prepare
+from mpmtl.penalties import TraceNorm
+from mpmtl.solvers.single_task import fold_paths, ridge_solver
 
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
 MORE = {"fl": [("method.rounds=2",), ("method.rounds=3",)]}  # fl alone has one round here
@@ -100,6 +106,81 @@ def literal_seconds(run, data, problem, candidate, repeats):
     return min(times)
 
 
+def both(plain, fast, repeats):
+    """Shortest CPU seconds of two forms of the same numbers, interleaved, and how far these differ.
+
+    Returns
+    -------
+    plain, fast : float
+    difference : float
+        Largest, relative to the largest number.
+    """
+    seconds = {plain: [], fast: []}
+    for _ in range(repeats):
+        results = []
+        for form, times in seconds.items():
+            started = time.process_time()
+            results.append(form())
+            times.append(time.process_time() - started)
+    one, other = results
+    difference = np.abs(one - other).max() / max(np.abs(one).max(), np.finfo(float).tiny)
+    return min(seconds[plain]), min(seconds[fast]), difference
+
+
+def fold_forms(parts, lams, tasks):
+    """Ridge paths of all folds of the first tasks: one problem at a time, or all together."""
+    parts = [replace(p, X=p.X[:tasks], y=p.y[:tasks], idle=p.idle[:tasks]) for p in parts]
+
+    def plain():
+        rests = [parts[0].merged(parts[:k] + parts[k + 1 :]) for k in range(len(parts))]
+        paths = [[ridge_solver(rest)([lam])[0] for lam in lams] for rest in rests]
+        return np.array(paths)
+
+    return plain, lambda: fold_paths(parts, lams)
+
+
+def projection_forms(d, m, rng):
+    """Models projected by a noisy covariance: by the matrix M, or by its eigenvectors."""
+    W, noise = rng.standard_normal((1, m, d)), rng.standard_normal((d, d))
+    Sigma = TraceNorm().covariance(W) + noise + noise.T
+    one = np.ones(1)
+    return (
+        lambda: TraceNorm().apply(W, TraceNorm().projection(Sigma, one)),
+        lambda: TraceNorm().projected(W, Sigma, one),
+    )
+
+
+def print_forms(data_dir, repeats, tasks=6):
+    """Plain formulas beside the forms that are used."""
+    rows = []
+    for d, m in ((30, 320), (60, 40), (293, 41)):
+        forms = projection_forms(d, m, np.random.default_rng(0))
+        rows.append((f"projection, d = {d}, m = {m}", *both(*forms, 10 * repeats)))
+    for dataset in ("landmine", "lsoa2"):
+        run = make_run(dataset, "stl", data_dir, "tuning=coarse")
+        try:
+            train, _ = run.dataset.draw(run.data_dir, 0, 0)
+        except InputError as error:
+            print(f"{dataset} left out: {error}")
+            continue
+        lams = datafit_for(train).lipschitz() * np.array(run.tuning.ridge)
+        forms = fold_forms(fold_parts(train, run.tuning), lams, tasks)
+        name = f"logistic ridge on {dataset}, {tasks} tasks, {len(lams)} penalties, 5 folds"
+        rows.append((name, *both(*forms, repeats)))
+    print("| CPU ms | plain | fast | ratio | difference |\n| --- | ---: | ---: | ---: | ---: |")
+    for name, plain, fast, difference in rows:
+        ratio = plain / fast
+        print(f"| {name} | {1e3 * plain:.3g} | {1e3 * fast:.3g} | {ratio:.1f} | {difference:.0e} |")
+    print()
+
+
+def fold_parts(train, tuning):
+    """Losses of each fold's samples."""
+    labels = assign_folds(train, tuning.folds, np.random.default_rng(0), tuning.stratified)
+    rows = [[np.flatnonzero(f == k) for f in labels] for k in range(tuning.folds)]
+    return [datafit_for(train.take(part)) for part in rows]
+
+
 def whole_run(*overrides):
     """Seconds of a run of `mpmtl-run` and the peak memory of its largest process, in MB."""
     command = [str(Path(sys.executable).parent / "mpmtl-run"), *overrides]
@@ -136,6 +217,7 @@ def main():
     options = parser.parse_args()
     print_whole_runs(options.data_dir)  # first: a child's peak counts its parent's size
     register_schema()
+    print_forms(options.data_dir, options.repeats)
     problems, drawn = {}, {}
     for dataset in DATASETS:
         run = make_run(dataset, "lr", options.data_dir)

@@ -1,5 +1,6 @@
 """Shared fixtures. Real data are used where they are found and skipped with a reason elsewhere."""
 
+import importlib.util
 import io
 import json
 import os
@@ -38,6 +39,14 @@ def data_dir():
         if place and (Path(place) / "school" / "school.mat").is_file():
             return str(place)
     pytest.skip("real data not found: run `make data` or set MPMTL_DATA_DIR")
+
+
+def loaded_script(name):
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def ragged_data(rng, m=6, d=4, kind="regression", low=5, high=12):

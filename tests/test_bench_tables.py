@@ -1,29 +1,19 @@
 """The comparison on real tables: peers against their equations, and what is read off the rows."""
 
-import importlib.util
 import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, ragged_data
+from conftest import ROOT, loaded_script, ragged_data
 
 from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError
 from mpmtl.experiments.entry import carry_out
 from mpmtl.metrics import evaluate
 
-
-def loaded(name):
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = loaded("bench_tables")
+bench = loaded_script("bench_tables")
 
 
 def needs(module):

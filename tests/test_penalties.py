@@ -69,6 +69,24 @@ def test_a_batch_equals_its_members(penalty, rng):
         )
 
 
+@pytest.mark.parametrize("negative", ["abs", "clip"])
+@pytest.mark.parametrize("penalty", [TraceNorm(), GroupL1()], ids=lambda p: p.name)
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 1), (5, 40)])
+def test_projected_models_are_the_projection_applied(penalty, shape, negative, rng):
+    """Noisy, indefinite, repeated and zero covariances, fewer and more models than features."""
+    m, d = shape
+    W = rng.standard_normal((5, m, d))
+    A = rng.standard_normal((d, d))
+    lone = np.outer(A[0], A[0])
+    Sigma = np.stack([A + A.T, np.eye(d), np.zeros((d, d)), -np.eye(d), 3 * np.eye(d) + lone])
+    if penalty.view == "diagonal":
+        Sigma = np.diagonal(Sigma, axis1=1, axis2=2)
+    threshold = np.array([0.3, 0.5, 0.5, 0.5, 1.0])
+    want = penalty.apply(W, penalty.projection(Sigma, threshold, negative))
+    got = penalty.projected(W, Sigma, threshold, negative)
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
 def test_negative_eigenvalues_count_by_size_or_not_at_all():
     Sigma = np.diag([-9.0, 4.0])[None]
     threshold = np.array([1.0])

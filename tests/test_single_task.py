@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
-from mpmtl.solvers import single_task
-from mpmtl.solvers.single_task import BARELY, ridge_path, ridge_solver
+from mpmtl.solvers import logistic
+from mpmtl.solvers.single_task import BARELY, fold_paths, ridge_path, ridge_solver
 
 LAMS = [1e-4, 1e-2, 1.0, 100.0]
 
@@ -77,13 +77,82 @@ def test_centers_and_starts(kind, rng):
 def test_hessians_are_kept(rng, monkeypatch):
     """Fewer factorisations than the steps of plain Newton, about six for these digits."""
     datafit = datafit_for(ragged_data(rng, 4, 30, "binary", low=200, high=300))
-    count, factor = [], single_task.cho_factor
-    monkeypatch.setattr(
-        single_task, "cho_factor", lambda *a, **k: count.append(0) or factor(*a, **k)
-    )
-    W = ridge_path(datafit, LAMS)
+    count, factor = [], logistic.cho_factor
+    monkeypatch.setattr(logistic, "cho_factor", lambda *a, **k: count.append(0) or factor(*a, **k))
+    solve = ridge_solver(datafit)
+    W = np.concatenate([solve([lam]) for lam in LAMS])
     assert np.abs(datafit.gradient(W) + np.array(LAMS)[:, None, None] * W).max() < 1e-12 * 300
+    assert 0 < len(count) < 3 * 4 * len(LAMS)
     assert len(count) < 3 * 4 * len(LAMS)
+
+
+def logistic_problems(rng, n, d, size):
+    """Rows with weak and strong features, noisy labels, weights of 8 problems, penalties, centers.
+
+    Some problems leave rows out, penalties reach over six orders, and two of them are equal.
+    """
+    X = rng.standard_normal((n, d)) * np.logspace(0, -2, d) * size
+    y = np.where(X[:, 0] / size + rng.standard_normal(n) > 0, 1.0, -1.0)
+    c = np.where(rng.random((8, n)) < 0.8, 1.0, 0.0)
+    c[::2] = 1.0
+    lam = size**2 * np.repeat(np.logspace(-4, 2, 4), 2)
+    return (
+        X,
+        y,
+        c / np.maximum(c.sum(axis=1, keepdims=True), 1),
+        lam,
+        rng.standard_normal((8, d)) / size,
+    )
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(60, 4), (40, 40), (200, 12), (5, 9), (1, 1)])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_a_batch_of_logistic_problems_equals_plain_newton(n, d, size, own, rng):
+    """Weights, penalties, centers and starts of their own; with and without own Hessians."""
+    X, y, c, lam, center = logistic_problems(rng, n, d, size)
+    want = np.array(
+        [
+            logistic.newton(X, y, w, np.full(d, one), about, about)
+            for w, one, about in zip(c, lam, center, strict=True)
+        ]
+    )
+    known = logistic.Curvature(X)
+    known.own = own
+    for start in (center, np.zeros_like(center), want + rng.standard_normal(want.shape) / size):
+        got = logistic.newton_batch(X, y, c, lam, center, start, known)
+        np.testing.assert_allclose(got * size, want * size, rtol=1e-9, atol=1e-9)
+    assert bool(known.near) == own
+
+
+def test_a_batch_that_does_not_converge_is_finished_by_plain_newton(rng, monkeypatch):
+    X, y, c, lam, center = logistic_problems(rng, 50, 6, 1.0)
+    want = logistic.newton_batch(X, y, c, lam, center, center, logistic.Curvature(X))
+    monkeypatch.setattr(logistic, "MAX_OUTER", 2)
+    calls, newton = [], logistic.newton
+    monkeypatch.setattr(logistic, "newton", lambda *a: calls.append(0) or newton(*a))
+    got = logistic.newton_batch(X, y, c, lam, center, center, logistic.Curvature(X))
+    assert calls
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_paths_of_all_folds_are_those_of_each(kind, average, intercept, rng):
+    """Folds of all sizes, empty ones too; a penalty of zero among the others."""
+    data = ragged_data(rng, 5, 4, kind, low=6, high=30)
+    data = data.with_intercept() if intercept else data
+    fold = [np.sort(rng.integers(0, 4, len(t))) for t in data.y]
+    fold[0][:] = 1  # all of a task's rows in one fold
+    parts = [
+        datafit_for(data.take([np.flatnonzero(f == k) for f in fold]), average) for k in range(4)
+    ]
+    for lams in ([1e-3, 0.1, 10.0, 1e3], [0.0, 0.1]):
+        got = fold_paths(parts, lams)
+        for k in range(4):
+            rest = parts[0].merged(parts[:k] + parts[k + 1 :])
+            np.testing.assert_allclose(got[k], ridge_path(rest, lams), rtol=1e-8, atol=1e-9)
 
 
 # With an intercept, the last weight

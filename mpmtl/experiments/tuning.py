@@ -12,7 +12,7 @@ from mpmtl.errors import require
 from mpmtl.methods import Scales
 from mpmtl.methods.base import one_of
 from mpmtl.metrics import heldout_error, heldout_loss
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import fold_paths, ridge_path
 from mpmtl.streams import stream
 
 #: How dense the methods' grids are, from one value each to all that the paper tunes.
@@ -199,14 +199,13 @@ def _separate_tasks(datafit, parts, variance, lams, heldout):
     if len(lams) == 1 or not parts:
         paths = [ridge_path(_merged_without(parts, k), lams[:1])[0] for k in range(len(parts))]
         return ridge_path(datafit, lams[:1])[0], np.array(paths), lams
-    rests = [_merged_without(parts, k) for k in range(len(parts))]
     tried, paths, errors = np.zeros(0), [], np.zeros(0)
     positive = lams[lams > 0]
     limits = positive.min(initial=np.inf) * WIDEN_TO[0], positive.max(initial=0) * WIDEN_TO[1]
     if datafit.intercept and isinstance(datafit, SquaredLoss):
         lams = np.append(lams, np.inf)  # each task's own mean
     while len(lams):
-        of_folds = [ridge_path(rest, lams) for rest in rests]
+        of_folds = fold_paths(parts, lams)
         new = [heldout(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
         tried, errors = np.append(tried, lams), np.append(errors, _mean_error(new))
         paths += list(np.swapaxes(of_folds, 0, 1))

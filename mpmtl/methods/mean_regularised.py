@@ -20,6 +20,8 @@ from mpmtl.methods.proximal import by_round
 from mpmtl.privacy.releases import vector_sum
 from mpmtl.solvers.single_task import ridge_solver
 
+HEADS = 8  # rounds whose last solves run together
+
 
 @dataclass(frozen=True)
 class MeanRegularisedCandidate(Candidate):
@@ -106,11 +108,13 @@ class MeanRegularised(Method):
                 if t > 1:
                     W = solve(lams, w0, W)
                 w0 = w0 + rounds(t, W - w0[:, None], gamma) / m
-            for b, key in enumerate(together):
-                last = np.array([candidates[i].lam_final for i in groups[key]])
-                center = np.repeat(w0[b : b + 1], len(last), axis=0)
-                near = np.repeat(W[b : b + 1], len(last), axis=0)
-                yield np.array(groups[key]), solve(last, center, near)
+            of_head = [groups[key] for key in together]
+            for first_head in range(0, len(together), HEADS):
+                heads = range(first_head, min(first_head + HEADS, len(together)))
+                indices = np.concatenate([of_head[b] for b in heads])
+                b = np.repeat(heads, [len(of_head[b]) for b in heads])
+                last = np.array([candidates[i].lam_final for i in indices])
+                yield indices, solve(last, w0[b], W[b])
 
     def gates(self, candidate, budget, datafit):
         return (budget.planned(vector_sum(datafit.shape[1]), budget.of_rounds(candidate)),)

@@ -104,7 +104,7 @@ class Projection:
         if self.release is None:
             return self.penalty.prox(source, threshold)
         Sigma = self.release(t, W_tilde)
-        return self.penalty.apply(source, self.penalty.projection(Sigma, threshold, self.negative))
+        return self.penalty.projected(source, Sigma, threshold, self.negative)
 
 
 def proximal_rounds(datafit, project, W0, rounds, perturb=None, local=None, restart=False):

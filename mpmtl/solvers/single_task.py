@@ -4,15 +4,12 @@ from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss
+from mpmtl.solvers.logistic import Curvature, newton, newton_batch
 
-TOL = 1e-13  # of the objective
 BARELY = 1e-5  # penalty of a free logistic level, relative to n: it stays finite for one class
-MAX_STEPS = 100
-FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
+TOGETHER = 4  # logistic problems of a task from which on a batch is faster
 
 
 def ridge_path(datafit, lams, center=None):
@@ -22,8 +19,8 @@ def ridge_path(datafit, lams, center=None):
     lambda = inf the squared loss then gives each task's own mean.
 
     Squared loss: one eigendecomposition of each Gram matrix serves the whole path (lambda = 0
-    gives the solution of least norm). Logistic loss: Newton's method, warm started along the path
-    from the largest lambda down.
+    gives the solution of least norm). Logistic loss: Newton's method, for few penalties warm
+    started along the path from the largest lambda down.
 
     Parameters
     ----------
@@ -131,73 +128,61 @@ def _(datafit: SquaredLoss):
 
 @ridge_solver.register
 def _(datafit: LogisticLoss):
+    """Newton's method; several problems of a task at once, where passes over its rows serve all."""
+    m, d = datafit.shape
+    known = {}
+
     def solve(lams, center=None, start=None, free=False):
         lams = np.asarray(lams, dtype=float)
-        m, d = datafit.shape
+        centers = np.zeros((len(lams), d)) if center is None else center
+        together = len(lams) >= TOGETHER and not free and (lams > 0).all()
         W = np.zeros((len(lams), m, d))
         for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
+            starts = centers if start is None else start[:, i]
+            if together:
+                if i in known:
+                    known[i].own = True
+                of_task = known.setdefault(i, Curvature(X))
+                weights = np.full((len(lams), 1), c)
+                W[:, i] = newton_batch(X, y, weights, lams, centers, starts, of_task)
+                continue
             w = np.zeros(d)
             penalty = np.repeat(lams[:, None], d, axis=1)
             if free:
                 penalty[:, -1] = BARELY * c * len(y)
             for k in np.argsort(-lams, kind="stable"):
-                pull = np.zeros(d) if center is None else center[k]
-                if start is not None:
-                    w = start[k, i]
-                elif center is not None:
-                    w = pull
-                W[k, i] = w = _newton(X, y, c, penalty[k], pull, w)
+                if not (center is None and start is None):
+                    w = starts[k]
+                W[k, i] = w = newton(X, y, c, penalty[k], centers[k], w)
         return W
 
     return solve
 
 
-def _newton(X, y, c, lam, center, w):
-    """Damped Newton for c sum log(1 + exp(-y x'w)) + sum_j lam_j/2 (w_j - center_j)^2, from w.
+def fold_paths(parts, lams):
+    """`ridge_path` on all folds but one, for each fold, from the losses of the folds' samples.
 
-    A Hessian is used for as long as half the squared Newton decrement, which estimates how far the
-    objective is above its minimum, falls by `FAST` a step. The last step is taken from where that
-    is below `TOL` of the objective, or `TOL` squared with an old Hessian.
+    Returns
+    -------
+    ndarray, shape (F, B, m, d)
     """
+    lams, first = np.asarray(lams, dtype=float), parts[0]
+    if isinstance(first, LogisticLoss) and not first.intercept and (lams > 0).all():
+        return _logistic_fold_paths(parts, lams)
+    rests = [first.merged(parts[:k] + parts[k + 1 :]) for k in range(len(parts))]
+    return np.stack([ridge_path(rest, lams) for rest in rests])
 
-    def objective(margin, w):
-        away = w - center
-        return c * np.logaddexp(0, -margin).sum() + 0.5 * (lam * away) @ away
 
-    def newton_step(factor, gradient):
-        direction = cho_solve(factor, gradient, check_finite=False)
-        return direction, gradient @ direction
-
-    floor = max(1e-16 * c * np.vdot(X, X), 1e-300)  # far from the minimum a Hessian can vanish
-    margin = y * (X @ w)
-    value, factor, before = objective(margin, w), None, np.inf
-    for _ in range(MAX_STEPS):
-        p = expit(-margin)
-        gradient = lam * (w - center) - c * (X.T @ (y * p))
-        fresh = factor is None
-        if not fresh:
-            direction, decrement = newton_step(factor, gradient)
-            fresh = decrement > FAST * before
-        if fresh:
-            root = X * np.sqrt(c * p * (1 - p))[:, None]
-            hessian = root.T @ root
-            least = 1e-12 * max(np.trace(hessian), floor)  # so that it can be factorised
-            ridge = np.maximum(lam, least)
-            hessian[np.diag_indices_from(hessian)] += ridge
-            factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
-            direction, decrement = newton_step(factor, gradient)
-        if decrement <= 2 * (TOL if fresh else TOL**2) * value:
-            return w - direction  # this step is paid for, and gains more digits
-        before, step = decrement, 1.0
-        slack = TOL * value if decrement < TOL * value else 0.0  # the objective's own rounding
-        while True:
-            trial = w - step * direction
-            trial_margin = y * (X @ trial)
-            trial_value = objective(trial_margin, trial)
-            if trial_value <= value - 0.25 * step * decrement + slack or step < 1e-8:
-                break
-            step /= 2
-        if trial_value >= value + slack and step < 1e-8:
-            break
-        w, margin, value = trial, trial_margin, trial_value
-    return w
+def _logistic_fold_paths(parts, lams):
+    """All folds and penalties of a task together: what a fold leaves out has no weight there."""
+    F, B, (m, d) = len(parts), len(lams), parts[0].shape
+    sizes = [p.projected(np.zeros((d, 0))) for p in parts]  # without features, to know the weights
+    rests = [sizes[0].merged(sizes[:k] + sizes[k + 1 :]).weight for k in range(F)]
+    W, zero = np.empty((F * B, m, d)), np.zeros((F * B, d))
+    for i in range(m):
+        X, y = (np.concatenate([getattr(p, key)[i] for p in parts]) for key in ("X", "y"))
+        fold = np.repeat(np.arange(F), [len(p.y[i]) for p in parts])
+        c = np.stack([rest[i] * (fold != k) for k, rest in enumerate(rests)])
+        problem = np.repeat(c, B, axis=0), np.tile(lams, F), zero, zero
+        W[:, i] = newton_batch(X, y, *problem, Curvature(X))
+    return W.reshape(F, B, m, d)
