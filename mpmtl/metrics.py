@@ -43,7 +43,7 @@ class Metric:
 
 METRICS = {
     "nmse": Metric("nMSE"),
-    "nmse_pooled": Metric("nMSE", "all tasks' test samples"),
+    "nmse_pooled": Metric("pooled nMSE", "all tasks' test samples"),
     "nmse_own_mean": Metric("nMSE", "test rows (own mean = 1)"),
     "nmse_median": Metric("median nMSE"),
     "aauc": Metric("average AUC", higher_is_better=True),

@@ -70,19 +70,21 @@ KINDS = {
         privacy_accuracy.collect,
         privacy_accuracy.draw,
         "Accuracy over the budget of one task. Each line says whether its budget is claimed or "
-        "proved; dp_mtrl and dp_aggr have a panel of their own, their errors are larger.",
+        "proved; dp_mtrl and dp_aggr have a panel of their own, their errors are larger. Bands: "
+        "95 % intervals of the difference to separate tasks.",
         of="dataset",
     ),
     "task_number": Kind(
         task_number.collect,
         task_number.draw,
-        "Error of the first 20 tasks over the number of tasks that take part.",
+        "Error of the first 20 tasks over the number of tasks that take part. Bars: 95 % intervals "
+        "of the difference to the smallest number.",
     ),
     "training_percentage": Kind(
         training_percentage.collect,
         training_percentage.draw,
-        "Accuracy over the share of samples that trains, at three budgets of one task; below, the "
-        "methods with larger errors.",
+        "Accuracy over the share of samples that trains, a column for each budget of one task; "
+        "below, the methods with larger errors. Bars: 95 % intervals of the mean.",
         of="dataset",
     ),
     "privacy_audit": Kind(
@@ -95,8 +97,8 @@ KINDS = {
         proved_tradeoff.collect,
         proved_tradeoff.draw,
         "Accuracy at equal stated budgets. The names say which are proved, which claimed; dashed: "
-        "the budget does not cover all choices. Methods far worse than separate tasks are named "
-        "below their panel.",
+        "the budget does not cover all choices. Methods far worse than separate tasks are at "
+        "the edge, with their values. Bands: 95 % intervals of the difference to separate tasks.",
     ),
 }
 
