@@ -81,7 +81,11 @@ def test_a_scale_may_have_thinner_sweeps():
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.density for run in runs} == {"coarse"}
     paper = jobs_of(named("training_percentage_lsoa2"), "paper")
-    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(100, "paper")}
+    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(50, "coarse")}
+    paper = jobs_of(named("privacy_accuracy_school"), "paper")
+    assert {(run.n_replicates, run.tuning.search) for run in paper} == {(100, "race")}
+    whole = jobs("config", build, ["method=lr", "tuning=paper"])
+    assert [(run.tuning.density, run.tuning.search) for run in whole] == [("paper", "grid")]
     audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
         (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")

@@ -133,6 +133,7 @@ class Figure:
 
 ONE_BUDGET = ("epsilon=1",)
 TWO_BUDGETS = ("epsilon=0.1,10",)
+THREE_BUDGETS = ("epsilon=0.1,1,10",)
 #: LSOA II takes most of the time: 293 features, and a logistic loss.
 LSOA2 = ("tuning=coarse",)
 LSOA2_SMOKE = (
@@ -151,9 +152,9 @@ COMPARED = (
 )
 
 
-def _accuracy(name, dataset, stl, smoke=TWO_BUDGETS, laptop=()):
+def _accuracy(name, dataset, stl, smoke=TWO_BUDGETS, larger=()):
     values = {"dataset": dataset, "methods": (stl, *COMPARED)}
-    thinner = {"smoke": smoke, "laptop": laptop}
+    thinner = {"smoke": smoke, "laptop": larger, "paper": larger}
     experiment = f"privacy_accuracy_{dataset}"
     return Figure(name, experiment, "privacy_accuracy", values, thinner=thinner)
 
@@ -162,9 +163,9 @@ def _allocation(name, form):
     return Figure(name, f"budget_allocation_{form}", "budget_allocation", {"form": form})
 
 
-def _percentage(name, dataset, smoke, laptop=()):
+def _percentage(name, dataset, smoke, **thinner):
     experiment, values = f"training_percentage_{dataset}", {"dataset": dataset}
-    thinner = {"smoke": smoke, "laptop": laptop}
+    thinner = {"smoke": smoke, **thinner}
     return Figure(name, experiment, "training_percentage", values, thinner=thinner)
 
 
@@ -184,7 +185,8 @@ FIGURES = (
         "Fig. S2",
         "lsoa2",
         (*LSOA2_SMOKE, "dataset.train_fraction=0.3"),
-        (*LSOA2, "n_replicates=5", *TWO_BUDGETS),
+        laptop=(*LSOA2, "n_replicates=5", *TWO_BUDGETS),
+        paper=(*LSOA2, "n_replicates=50", *TWO_BUDGETS),
     ),
     Figure(
         "proved",
@@ -200,7 +202,8 @@ FIGURES = (
         words=("dataset=lsoa2",),
         thinner={
             "smoke": (*LSOA2_SMOKE, "method=stl,mtl,fl,lr/gaussian"),
-            "laptop": (*LSOA2, "n_replicates=5", "epsilon=0.1,1,10"),
+            "laptop": (*LSOA2, "n_replicates=5", *THREE_BUDGETS),
+            "paper": (*LSOA2, "n_replicates=50", *THREE_BUDGETS),
         },
     ),
     Figure(
