@@ -255,8 +255,8 @@ def still_in_race(folds):
 
     .. math:: \bar D_c > t_{m-1}\; s(D_c)/\sqrt m
 
-    with m the number of tasks on which they are defined and t Student's quantile at `SURE`. It is a race in
-    the sense of Maron and Moore (1994), with paired differences.
+    with m the number of tasks on which they are defined and t Student's quantile at `SURE`: a race
+    in the sense of Maron and Moore (1994), with paired differences.
 
     Parameters
     ----------
