@@ -176,6 +176,21 @@ def evaluate(data, W, means=None):
     return result | {"tasks_left_out": int(out.sum())}
 
 
+def error_per_task(data, W, means):
+    """Each task's own part of the main metric of `evaluate`, as an error; shape (m,).
+
+    Squared loss: MSE_i / var(y_i), with ``data.pooled`` relative to that of the task's own training
+    mean; labels: 1 - AUC. nan where it is not defined.
+    """
+    W, data = W[: data.n_tasks], _of_usable(data)
+    if data.kind == "binary":
+        return 1 - auc_per_task(data, W)
+    if not data.pooled:
+        return nmse_per_task(data, W)
+    errors, own = _against_own_means(data, W, means[: data.n_tasks])
+    return np.divide(errors, own, out=np.full(len(own), np.nan), where=own > 0)
+
+
 WORST = 2.0
 
 

@@ -55,13 +55,13 @@ def test_a_race_costs_less_and_agrees_with_the_grid_where_it_finishes(setting):
     full = cross_validate(grid, problem, candidates, budget, noise)
     raced = cross_validate(race, problem, candidates, budget, noise, "race")
     assert grid.count == 5 * len(candidates)
-    assert race.count <= 0.7 * grid.count
+    assert race.count <= 0.4 * grid.count
     finished = np.isfinite(raced)
     assert 1 <= finished.sum() < len(candidates)
     if finished.sum() > 1:
         np.testing.assert_allclose(raced[finished], full[finished], rtol=1e-9)
     # what it chooses is among the grid's best
-    assert full[raced.argmin()] <= 1.01 * full.min()
+    assert full[raced.argmin()] <= 1.02 * full.min()
 
 
 def test_a_race_keeps_all_but_the_surely_worse(rng):

@@ -53,8 +53,9 @@ class Tuning:
     stratified : bool
         Folds of a binary task have both classes where that is possible.
     search : {"grid", "race"}
-        All candidates on all folds, or a race over the folds: candidates that cannot win any more
-        stop (`still_in_race`), for about a third of the cost.
+        All candidates on all folds, or a race over the folds: after each one at most the better
+        half goes on, and no candidate that cannot win any more (`still_in_race`), for less than
+        two fifths of the cost.
     """
 
     density: str
@@ -278,6 +279,16 @@ def still_in_race(folds):
         return difference.mean(axis=1) <= allowed
 
 
+def _better_half(folds, stays):
+    """Places of those that stay, the best of them if they are more than half of all."""
+    places = np.flatnonzero(stays)
+    half = -(-len(stays) // 2)
+    if len(places) <= half or all(np.isnan(fold).all() for fold in folds):
+        return places
+    order = np.argsort(_mean_error(folds)[places], kind="stable")
+    return np.sort(places[order[:half]])
+
+
 def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     """Mean held-out error of each candidate, shape (len(candidates),).
 
@@ -291,8 +302,8 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     alive, folds = np.arange(len(candidates)), []
     for k, part in enumerate(problem.parts):
         if k > 0 and search == "race":
-            stays = still_in_race(folds)
-            alive, folds = alive[stays], [fold[stays] for fold in folds]
+            kept = _better_half(folds, still_in_race(folds))
+            alive, folds = alive[kept], [fold[kept] for fold in folds]
             if len(alive) == 1:
                 break
         training = problem.training_part(k)

@@ -70,7 +70,7 @@ KINDS = {
         privacy_accuracy.collect,
         privacy_accuracy.draw,
         "Accuracy over the budget of one task. Each line says whether its budget is claimed or "
-        "proved; dp_mtrl and dp_aggr have a panel of their own, their errors are larger. Bands: "
+        "proved; dp_mtrl and dp_aggr, where they are, have a panel of their own. Bands: "
         "95 % intervals of the difference to separate tasks.",
         of="dataset",
     ),
