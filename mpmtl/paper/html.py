@@ -25,12 +25,12 @@ table { border-collapse: collapse; font-size: .8rem; line-height: 1.4; width: 10
   font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
   border-bottom: 1px solid #eee; }
-th { position: sticky; top: 0; background: #f5f5f5; white-space: nowrap; }
+th { position: sticky; top: 0; background: #f5f5f5; white-space: nowrap; z-index: 1; }
 th button { all: unset; cursor: pointer; font-weight: 700; }
 th button:focus-visible { outline: 2px solid #0059a0; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
-td.number { text-align: right; }
+.number { text-align: right; }
 .answer { font-size: 1.1rem; border-left: 4px solid #0059a0; padding-left: .8rem; }
 td { white-space: nowrap; }
 td.long { white-space: normal; min-width: 11rem; }
@@ -101,14 +101,23 @@ def table(columns, rows, long=()):
     long : collection of str
         Columns whose text may break.
     """
+    rows = [[cell(value) for value in row] for row in rows]
+    of_column = list(zip(*rows, strict=True)) or [()] * len(columns)
+    numbers = {
+        column
+        for column, values in zip(columns, of_column, strict=True)
+        if any(map(_is_number, values)) and column not in long
+    }
     head = "".join(
-        f'<th><button type="button">{escape(str(column))}</button></th>' for column in columns
+        f"<th{' class=number' * (column in numbers)}>"
+        f'<button type="button">{escape(str(column))}</button></th>'
+        for column in columns
     )
     lines = []
     for row in rows:
         cells = []
-        for column, value in zip(columns, map(cell, row), strict=True):
-            kind = "long" if column in long else "number" if _is_number(value) else ""
+        for column, value in zip(columns, row, strict=True):
+            kind = "long" if column in long else "number" if column in numbers else ""
             cells.append(f'<td class="{kind}">{value}</td>' if kind else f"<td>{value}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "\n".join(lines)

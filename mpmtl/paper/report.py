@@ -57,7 +57,7 @@ def page(results, ledger=None):
     gains = _gains(ran, best)
     sections = {
         "Best methods": _standing(ran, best, gains),
-        "Owners: who gains": _owners(best, gains),
+        "Owners who gain": _owners(best, gains),
         "Spent": _spent(ran, ledger),
         "Claims of the paper": _claims(claims),
         "Figures": pictures,
@@ -69,7 +69,8 @@ def page(results, ledger=None):
         "How to make it again": _again(results, ran),
     }
     head = "".join(html.paragraph(text, "answer") for text in _verdict(claims, best))
-    title = f"mpmtl: results of {results.resolve().name}"
+    data = sorted(set(ran.dataset)) if len(ran) else []
+    title = f"mpmtl: results of {data[0] if len(data) == 1 else results.resolve().name}"
     return html.document(title, head, {name: text for name, text in sections.items() if text})
 
 
@@ -94,11 +95,12 @@ def _interval(value, half):
 
 def _standing(ran, best, gains):
     """The methods on each data set, the best first."""
-    columns = ["method", "privacy", "epsilon", "budget", "claimed (eps, delta)"]
-    columns += ["proved (eps, delta)", "mean", "gain over separate tasks", "verdict", "replicates"]
+    columns = ["method", "epsilon", "budget", "mean", "gain over separate tasks", "verdict"]
+    more = ["replicates", "privacy", "claimed (eps, delta)", "proved (eps, delta)"]
     counts = {name: Counter(part.verdict) for name, part in gains.groupby("run", sort=False)}
     if counts:
         columns += ["owners that gain", "owners that lose"]
+    columns += more
     text = ""
     for dataset, rows in best.groupby("dataset", sort=True):
         metric, lines = METRICS[rows.metric.iloc[0]], []
@@ -106,12 +108,12 @@ def _standing(ran, best, gains):
             statement = ran.manifest[row.run].get("privacy", {})
             pairs = [_pair(statement.get(key)) for key in ("claimed", "proved")]
             epsilon = "-" if math.isnan(row.epsilon) else f"{row.epsilon:g}"
-            line = [row.method, row.privacy, epsilon, row.status, *pairs, f"{row.mean:.4f}"]
-            line += [_interval(row.gain, row.half_width), row.verdict, row.count]
+            line = [row.method, epsilon, row.status, f"{row.mean:.4f}"]
+            line += [_interval(row.gain, row.half_width), row.verdict]
             if counts:
                 own = counts.get(row.run, {})
-                line += [own.get("better", "-"), own.get("worse", "-")]
-            lines.append(line)
+                line += [own.get("better", 0), own.get("worse", 0)] if own else ["-", "-"]
+            lines.append([*line, row.count, row.privacy, *pairs])
         better = "higher" if metric.higher_is_better else "lower"
         text += f"<h3>{escape(dataset)}: {metric.label}, {better} is better</h3>"
         text += html.table(columns, lines)
@@ -191,8 +193,10 @@ def _spent(ran, ledger):
             continue
         entries = entries_of(path)[0]
         delta = min((e["stated"][1] for e in entries if e["stated"][1] > 0), default=1e-5)
-        words = ledger_table(entries, delta) if entries else ["nothing is spent"]
-        text += f"<pre>{escape(chr(10).join(words))}</pre>"
+        words = ledger_table(entries, delta) if entries else ["the study: nothing is spent"]
+        total = next(line for line in words if line.startswith("the study"))
+        text += html.paragraph(total)
+        text += f"<pre>{escape(chr(10).join(w for w in words if w != total))}</pre>"
     return text
 
 
