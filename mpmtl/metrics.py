@@ -43,7 +43,7 @@ class Metric:
 
 METRICS = {
     "nmse": Metric("nMSE"),
-    "nmse_pooled": Metric("nMSE", "all tasks' test samples"),
+    "nmse_pooled": Metric("pooled nMSE", "all tasks' test samples"),
     "nmse_own_mean": Metric("nMSE", "test rows (own mean = 1)"),
     "nmse_median": Metric("median nMSE"),
     "aauc": Metric("average AUC", higher_is_better=True),
@@ -174,6 +174,21 @@ def evaluate(data, W, means=None):
             result["nmse_pooled"] = nmse_pooled(data, W)
     out = data.n_samples == 0 if data.pooled else ~defined
     return result | {"tasks_left_out": int(out.sum())}
+
+
+def error_per_task(data, W, means):
+    """Each task's own part of the main metric of `evaluate`, as an error; shape (m,).
+
+    Squared loss: MSE_i / var(y_i), with ``data.pooled`` relative to that of the task's own training
+    mean; labels: 1 - AUC. nan where it is not defined.
+    """
+    W, data = W[: data.n_tasks], _of_usable(data)
+    if data.kind == "binary":
+        return 1 - auc_per_task(data, W)
+    if not data.pooled:
+        return nmse_per_task(data, W)
+    errors, own = _against_own_means(data, W, means[: data.n_tasks])
+    return np.divide(errors, own, out=np.full(len(own), np.nan), where=own > 0)
 
 
 WORST = 2.0

@@ -15,8 +15,16 @@ from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
 from mpmtl.paper.catalogue import KINDS, make
-from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy
-from mpmtl.paper.figures.style import METHODS, figure, labels_at_lines, legend_below, look
+from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy, proved_tradeoff
+from mpmtl.paper.figures.style import (
+    METHODS,
+    at_the_edge,
+    figure,
+    labels_at_lines,
+    legend_below,
+    look,
+)
+from mpmtl.paper.intervals import half_width, summary
 from mpmtl.privacy.statements import MARK_WORDS
 
 
@@ -236,6 +244,48 @@ def test_labels_at_lines_stay_apart_and_in_the_picture(tmp_path):
         places = [text.xyann[1] for text in ax.texts]
     assert min(np.diff(places)) > 0.07
     assert -1e-9 <= min(places) <= max(places) <= 1 + 1e-9
+
+
+def test_a_value_beyond_the_axes_stands_at_the_edge_with_its_number(tmp_path):
+    """On both sides, of two lines; what is inside has none."""
+    with figure(tmp_path / "a", pd.DataFrame({"y": [0]})) as ax:
+        ax.set(xlim=(0, 4), ylim=(0, 1))
+        first, second = look("lr", "proved"), look("gs", "claimed")
+        at_the_edge(ax, [([1, 2, 3], [5.0, 0.5, -0.012], first), ([1], [2.0], second)])
+    numbers = {text.get_text(): (text.xy, text.get_color()) for text in ax.texts}
+    assert numbers == {
+        "5.00": ((1, 1.0), first["color"]),
+        "-0.012": ((3, 0.0), first["color"]),
+        "2.00": ((1, 1.0), second["color"]),
+    }
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines]
+    assert sorted(drawn) == [([1], [1.0]), ([1], [1.0]), ([3], [0.0])]
+
+
+def test_no_method_of_the_trade_off_is_off_its_picture(everything, tmp_path):
+    """Every point of a private method is within the axes or has its number at the edge."""
+    table, drawn = proved_tradeoff.collect(everything), []
+    noisy = table[(table.dataset == "low_rank") & np.isfinite(table.epsilon)]
+    with figure(tmp_path / "a", table) as ax:
+        proved_tradeoff.panel(ax, table[table.dataset == "low_rank"], "low_rank")
+        low, high = ax.get_ylim()
+        drawn = [text.get_text() for text in ax.texts if text.get_gid() == "beyond"]
+    inside = noisy["mean"].between(low, high)
+    assert 0 < inside.sum() < len(noisy)
+    assert len(drawn) == (~inside).sum()
+
+
+def test_half_widths_are_students_and_paired_to_separate_tasks(rng):
+    """t_{.975,3} = 3.1824463; the spread that a method shares with separate tasks cancels."""
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    want = 3.1824463 * values.std(ddof=1) / 2
+    assert half_width(values) == pytest.approx(want, rel=1e-7)
+    assert np.isnan(half_width(values[:1]))
+    rows = pd.DataFrame({"method": "lr", "value": values})
+    assert summary(rows, ["method"]).half_width[0] == pytest.approx(want, rel=1e-7)
+    paired = summary(rows.assign(stl=values + np.array([0.1, 0.2, 0.1, 0.2])), ["method"])
+    assert paired.half_width[0] == pytest.approx(want * np.std([1, 2, 1, 2]) / (10 * values.std()))
+    assert paired["std"][0] == pytest.approx(values.std(ddof=1))
 
 
 def test_relations_have_a_panel_of_separate_tasks(everything):

@@ -6,14 +6,18 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, make_run
 
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.reader import accuracy, runs
 from mpmtl.experiments.runner import execute
 from mpmtl.paper.figures import privacy_accuracy
+from mpmtl.paper.intervals import half_width
 from mpmtl.paper.report import page
+from mpmtl.paper.standing import owners, standing
 
 VOID = {"meta", "img", "br", "link"}
 
@@ -40,7 +44,7 @@ class Checked(HTMLParser):
         assert self.stack.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.stack:
+        if not {"style", "script"} & set(self.stack):
             self.words.append(data)
 
 
@@ -67,7 +71,7 @@ def test_the_page_is_complete_and_loads_nothing(results):
     checked = Checked(text)
     pictures = list((results / "figures").glob("*.png"))
     assert checked.tags.count("img") == len(pictures) == 1
-    assert "script" not in checked.tags
+    assert checked.tags.count("script") == 1  # its own, which sorts tables
     for target in checked.loads:
         assert target.startswith(("data:image/png;base64,", "#")), target[:60]
         assert target.startswith("data:") or target[1:] in checked.ids
@@ -83,6 +87,7 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
     assert manifest["code"] in said
     for code, text in manifest["privacy"]["caveats"].items():
         assert said.count(text) == 1, code
+    assert "Utility bounds" not in said  # there is no such table
     for words in (
         "grid smoke, 3 replicates",
         "lr wishart 1 claimed* (1, ",
@@ -90,11 +95,10 @@ def test_the_page_says_what_was_measured_and_what_is_proved(results):
         "mtl_lr none - none none none",
         "Fig. 6a, 7a.",
         "Budgets shown: claimed* and proved.",
-        "3 claims: 1 holds; 1 does not hold; 1 undecided.",
+        "3 claims of the paper: 1 holds, 1 does not hold, 1 undecided.",
         "✓ holds",
         "✗ does not hold",
         "? undecided",
-        "There is no table of utility bounds (utility_bounds.csv)",
     ):
         assert words in said, words
 
@@ -111,9 +115,98 @@ def test_what_comes_from_files_is_text(results, tmp_path):
     (tmp_path / "claims.csv").write_text(f"id,verdict\n1,{evil}\n")
     (tmp_path / "utility_bounds.csv").write_text(f"{evil},b\n1,{evil}\n")
     checked = Checked(page(tmp_path))
-    assert not {"script", "i"} & set(checked.tags)
+    assert "i" not in checked.tags
+    assert checked.tags.count("script") == 1
     assert checked.said.count(evil) >= 8
-    assert "There are no figures in this folder." in checked.said
+
+
+def test_the_verdict_and_the_best_methods_come_first(results):
+    text = page(results)
+    head = text[text.index("<h1>") : text.index("<nav>")]
+    assert "3 claims of the paper" in head
+    assert "best of the private methods is" in head
+    headings = [part.split("</h2>")[0] for part in text.split("<h2>")[1:]]
+    assert headings[:2] == ["Best methods", "Claims of the paper"]
+    table = standing(runs(results))
+    assert list(table["mean"]) == sorted(table["mean"])
+    rows = accuracy(runs(results)).groupby("method")
+    for row in table.itertuples():
+        part = rows.get_group(row.method)
+        assert row.gain == pytest.approx((part.stl - part.value).mean())
+        assert row.half_width == pytest.approx(float(half_width(part.stl - part.value)))
+        sure = abs(row.gain) > row.half_width
+        assert row.verdict == (("better" if row.gain > 0 else "worse") if sure else "open")
+
+
+@pytest.fixture(scope="module")
+def own_table(tmp_path_factory):
+    """Runs on a table of one's own, charged to a ledger."""
+    path = tmp_path_factory.mktemp("own")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    table = pd.DataFrame(X, columns=["x", "z"])
+    table["pupil"] = np.repeat([f"<b>{k}</b>" for k in range(6)], 20)
+    table["score"] = X.sum(axis=1) + rng.standard_normal(120)
+    table.to_csv(path / "pupils.csv", index=False)
+    words = ("dataset=table", f"dataset.path={path}/pupils.csv", "dataset.task=pupil")
+    words += ("dataset.target=score", "scale=smoke", "n_replicates=3", f"results_dir={path}/r")
+    words += (f"ledger.path={path}/ledger.jsonl",)
+    for method in ("stl", "fl_local"):
+        run = make_run(*words, f"method={method}", "epsilon=1", tiny=False)
+        execute(run, io.StringIO())
+    return path
+
+
+def test_the_same_page_for_a_table_of_ones_own(own_table):
+    """Accuracy, owner by owner, what was spent and its statement, and the ledger's total."""
+    text = page(own_table / "r")
+    checked = Checked(text)
+    assert "b" not in set(checked.tags)  # an owner's name is text
+    said = checked.said
+    for words in (
+        "Owners who gain",
+        "gain over separate tasks",
+        "neighbours replace one task's model and data",
+        "pupils, the same owners: 3 fits spent (",
+        "the study: 3 fits spent (",
+        "evaluation-not-charged",
+        "fl_local 1 proved*",
+    ):
+        assert words in said, words
+    for absent in ("Claims", "make reproduce-paper", "Utility bounds", "Audits"):
+        assert absent not in said
+    elsewhere = page(own_table / "r", own_table / "none.jsonl")
+    assert "It is not here: mpmtl-report --ledger FILE names it." in elsewhere
+
+
+def test_owners_are_those_of_the_runs_and_their_mean_is_the_metric(own_table):
+    ran = runs(own_table / "r")
+    name = ran.index[ran.method == "fl_local"][0]
+    table = owners(ran, [name]).set_index("task")
+    saved = pd.read_csv(own_table / "r" / name / "owners.csv")
+    assert len(saved) == 3 * 6
+    for task, part in saved.groupby("task"):
+        assert table.error[task] == pytest.approx(part.error.mean(), rel=1e-12)
+        assert table.gain[task] == pytest.approx((part.stl - part.error).mean(), rel=1e-9)
+    metrics = pd.read_csv(own_table / "r" / name / "replicates.csv")
+    median = metrics[metrics.metric == "nmse_median"].set_index("replicate").value
+    np.testing.assert_allclose(saved.groupby("replicate").error.median(), median, rtol=1e-9)
+    assert owners(ran, []).empty
+
+
+def test_what_the_budget_pays_for_shows_no_owner(own_table, tmp_path):
+    words = ("dataset=table", f"dataset.path={own_table}/pupils.csv", "dataset.task=pupil")
+    words += ("dataset.target=score", "scale=smoke", "method=fl_local", "epsilon=1")
+    run = make_run(*words, "evaluation_epsilon=0.5", f"results_dir={tmp_path}", tiny=False)
+    execute(run, io.StringIO())
+    (folder,) = {path.parent for path in tmp_path.rglob("manifest.json")}
+    assert not (folder / "owners.csv").exists()
+    assert json.loads((folder / "manifest.json").read_text())["spent"].keys() == {
+        "fits",
+        "delta",
+        "spent",
+    }
+    assert "Owners who gain" not in page(tmp_path)
 
 
 def test_without_a_picture_it_is_drawn_from_its_table(results, tmp_path):

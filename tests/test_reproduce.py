@@ -81,7 +81,11 @@ def test_a_scale_may_have_thinner_sweeps():
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.density for run in runs} == {"coarse"}
     paper = jobs_of(named("training_percentage_lsoa2"), "paper")
-    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(100, "paper")}
+    assert {(run.n_replicates, run.tuning.density) for run in paper} == {(50, "coarse")}
+    paper = jobs_of(named("privacy_accuracy_school"), "paper")
+    assert {(run.n_replicates, run.tuning.search) for run in paper} == {(100, "race")}
+    whole = jobs("config", build, ["method=lr", "tuning=paper"])
+    assert [(run.tuning.density, run.tuning.search) for run in whole] == [("paper", "grid")]
     audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
         (name, 1.0, 1000) for name in ("wishart", "two_sided_wishart", "gaussian", "laplace")
@@ -104,13 +108,27 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     assert "0 of 4       done" in out.getvalue()
 
 
-def test_missing_data_leave_a_figure_out_and_say_so(tmp_path, monkeypatch):
+def test_a_missing_data_set_leaves_out_its_own_runs_alone(tmp_path, monkeypatch, capsys):
+    """Its figure is left out, a figure with others has their panels; one line says what to do."""
     monkeypatch.setenv("MPMTL_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # finished runs in the checkout need no data
+    own = named("privacy_accuracy_school")
+    words = ("dataset=low_rank,school", "method=stl,fl_local", "n_replicates=1", "epsilon=1")
+    several = Figure("proved", "proved_tradeoff", "proved_tradeoff", words=words)
     out = io.StringIO()
-    for scale in ("smoke", "laptop"):
-        assert plan(scale, [named("privacy_accuracy_school")], out) == []
-        assert "left out: data file" in out.getvalue()
+    assert plan("laptop", [own], out) == []
+    assert "left out" in out.getvalue()
+    assert reproduce("smoke", [own, several, EXAMPLE]) == 1
+    printed = capsys.readouterr()
+    (line,) = [text for text in printed.err.splitlines() if text.startswith("incomplete")]
+    assert line.startswith("incomplete: school is left out of Fig. 9a, 10a; proved: data file")
+    assert "make data" in line
+    assert printed.out.count("school is left out") == 1
+    drawn = pd.read_csv("results/smoke/figures/proved_tradeoff.csv")
+    assert set(drawn.dataset) == {"low_rank"}
+    assert Path("results/smoke/figures/model_leakage.png").is_file()
+    times = pd.read_csv("results/smoke/times.csv")
+    assert list(times.figure) == ["Fig. 2"]  # that of a figure without a part would mislead
 
 
 def test_runs_and_draws(tmp_path, monkeypatch, capfd):

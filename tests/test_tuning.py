@@ -5,11 +5,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from conftest import make_run, separate_tasks
+from scipy.stats import ttest_rel
 
 from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError
 from mpmtl.experiments.runner import run_replicate
-from mpmtl.experiments.tuning import DENSITIES, WIDEN_TO, by_density, cross_validate, prepare
+from mpmtl.experiments.tuning import (
+    DENSITIES,
+    SURE,
+    WIDEN_TO,
+    by_density,
+    cross_validate,
+    prepare,
+    still_in_race,
+)
 from mpmtl.methods import MeanRegularised, Method, Proximal, SharedRepresentation
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
@@ -39,19 +48,60 @@ class Counting:
         return self.method.fit(datafit, W0, candidates, budget, rng, log)
 
 
-def test_a_race_costs_a_quarter_and_agrees_with_the_grid_where_it_finishes(setting):
+def test_a_race_costs_less_and_agrees_with_the_grid_where_it_finishes(setting):
     run, train, problem, candidates = setting
     budget = run.budget(train.n_tasks)
     grid, race = Counting(run.method), Counting(run.method)
     full = cross_validate(grid, problem, candidates, budget, noise)
-    raced = cross_validate(race, problem, candidates, budget, noise, "halving")
+    raced = cross_validate(race, problem, candidates, budget, noise, "race")
     assert grid.count == 5 * len(candidates)
-    assert race.count <= grid.count / 4
+    assert race.count <= 0.4 * grid.count
     finished = np.isfinite(raced)
-    assert 1 <= finished.sum() <= 8
-    np.testing.assert_allclose(raced[finished], full[finished], rtol=1e-9)
-    # what it chooses is among the grid's best: within 5 % of the lowest error
-    assert full[raced.argmin()] <= 1.05 * full.min()
+    assert 1 <= finished.sum() < len(candidates)
+    if finished.sum() > 1:
+        np.testing.assert_allclose(raced[finished], full[finished], rtol=1e-9)
+    # what it chooses is among the grid's best
+    assert full[raced.argmin()] <= 1.02 * full.min()
+
+
+def test_a_race_keeps_all_but_the_surely_worse(rng):
+    """Against Student's test of scipy, task by task; what is alike, or not defined, stays."""
+    base = rng.random((2, 1, 30))
+    gaps = np.array([0.0, 0.0, 1e-3, 0.02, 0.05, 0.2, 1.0])[:, None]
+    folds = list(base + gaps + 0.1 * rng.standard_normal((2, 7, 30)))
+    folds[0][:, 4] = np.nan  # one class in a fold
+    folds[0][:, 5] = folds[1][:, 5] = np.nan  # and in all
+    folds[1][6, 0] = np.nan  # one that diverges
+    stays = still_in_race(folds)
+    errors = np.nanmean(np.delete(np.stack(folds), 5, axis=2), axis=0)
+    best = np.argmin(
+        [np.concatenate([fold[c][~np.isnan(fold[c])] for fold in folds]).mean() for c in range(6)]
+    )
+    for c in range(6):
+        worse = c != best and ttest_rel(errors[c], errors[best], alternative="greater").pvalue
+        assert stays[c] == (c == best or worse >= 1 - SURE)
+    assert not stays[5:].any()
+    assert stays[best]
+    alike = np.tile(rng.random((1, 8)), (3, 1))
+    assert still_in_race([alike]).all()
+    assert still_in_race([np.full((3, 8), np.nan)]).all()
+    assert list(still_in_race([np.array([[1.0], [2.0], [np.inf]])])) == [True, True, False]
+
+
+def test_the_winner_of_a_race_is_seldom_the_wrong_one():
+    """The best of 20 candidates, ahead by 0.3 of a task's spread, in 100 races over 4 folds.
+
+    A fold is wrong for a rival with a probability below 1e-5 (a paired t of -3.1 at a mean of 7).
+    """
+    rng, lost = np.random.default_rng(0), 0
+    for _ in range(100):
+        alive = np.arange(20)
+        for _ in range(4):
+            fold = rng.standard_normal((1, 100)) + 0.3 * rng.standard_normal((len(alive), 100))
+            fold[alive > 0] += 0.3
+            alive = alive[still_in_race([fold])]
+        lost += 0 not in alive
+    assert lost == 0
 
 
 def test_a_candidate_that_diverges_is_never_chosen(setting):
@@ -90,7 +140,7 @@ def test_the_error_is_the_mean_over_folds_and_tasks(setting):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"search": "random"}, "search = random: use grid or halving"),
+        ({"search": "random"}, "search = random: use grid or race"),
         ({"density": "thick"}, "density = thick: use fixed or smoke or"),
         ({"ridge": ()}, "ridge is empty"),
         ({"ridge": (1.0, -1.0)}, "ridge = -1.0"),

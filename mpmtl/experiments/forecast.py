@@ -14,7 +14,7 @@ from mpmtl.experiments.store import replicates_in
 from mpmtl.experiments.tuning import prepare
 
 MOST = 16  # candidates that are timed
-SHARE = {"grid": 1.0, "halving": 0.25}  # of the folds' fits, by search
+SHARE = {"grid": 1.0, "race": 0.3}  # of the folds' fits, by search
 
 
 def wanted(run):

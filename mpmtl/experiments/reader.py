@@ -240,23 +240,6 @@ def needed(chosen, message):
     return chosen
 
 
-def summary(rows, keys):
-    """Mean, standard deviation and number of replicates of `value` for each group of `keys`.
-
-    With the mean of `stl`, separate tasks on the same replicates, where there is such a column.
-    """
-    groups = rows.groupby(keys, dropna=False, sort=False)
-    result = groups.value.agg(["mean", "std", "count"])
-    if "stl" in rows:
-        result["stl"] = groups.stl.mean()
-    return result.reset_index().fillna({"std": 0.0})
-
-
-def stl_level(table):
-    """Mean of separate tasks over all replicates of a `summary`."""
-    return np.average(table.stl, weights=table["count"])
-
-
 def recorded_dataset(run, kind):
     """The data set of a run, an instance of `kind` with its settings, and the run's seed."""
     settings = run.manifest["settings"]

@@ -39,7 +39,7 @@ from mpmtl.experiments.tuning import (
     prepare,
 )
 from mpmtl.methods import Budget, FitLog, Scales
-from mpmtl.metrics import WORST, clipped_errors, dominating, evaluate
+from mpmtl.metrics import WORST, clipped_errors, dominating, error_per_task, evaluate
 from mpmtl.privacy.mechanisms import Laplace
 from mpmtl.privacy.releases import vector_sum
 from mpmtl.privacy.spending import Spent
@@ -64,7 +64,7 @@ def run_replicate(run, replicate, keep=None, engine=None):
     Returns
     -------
     dict
-        The journal record: rows of the four tables, the privacy statement and the edges; and
+        The journal record: rows of the tables, the privacy statement and the edges; and
         "arrays" and "models", which go to files of their own.
     """
     started = time.perf_counter()
@@ -128,6 +128,7 @@ def run_replicate(run, replicate, keep=None, engine=None):
         ],
         "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
+        "owners": _owner_rows(run, replicate, train, test, W[0], problem.start),
         "privacy": statement.as_dict()
         | {"outside_budget": chosen_outside(run.method, run.tuning), "n_tasks": train.n_tasks},
         "dominating": dominant,
@@ -150,6 +151,23 @@ def _test_metrics(run, train, test, W, start, noise):
     main = next(iter(metrics))
     metrics[f"{main}_stl"] = evaluate(test, start, means)[main]
     return metrics, dominating(test, W, means)
+
+
+def _owner_rows(run, replicate, train, test, W, start):
+    """What each owner of real data gets: its error and that of its separate model; where exact
+    errors are shown, and owners are the same in every replicate."""
+    if run.evaluation != "exact" or not isinstance(run.dataset, RealData):
+        return []
+    if not test.n_samples.any():
+        return []
+    means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+    errors, separate = (error_per_task(test, models, means) for models in (W, start))
+    columns = (test.task_names, map(int, test.n_samples), map(float, errors), map(float, separate))
+    return [
+        {"replicate": replicate, "task": name, "rows": rows, "error": error, "stl": stl}
+        for name, rows, error, stl in zip(*columns, strict=True)
+        if np.isfinite(error) and np.isfinite(stl)
+    ]
 
 
 def noisy_error(run, errors, noise):
@@ -293,7 +311,7 @@ def execute(run, out=None, explained=(), wait=False, brief=False):
             _run_all(run, folder, todo, None if brief else out)
         folder.write_tables(run.n_replicates)
         records = [folder.records[r] for r in range(run.n_replicates)]
-        folder.write_manifest("complete", **names, data_notes=notes, **_summary(records))
+        folder.write_manifest("complete", **names, data_notes=notes, **_summary(run, records))
         folder.write_card(card(run, records, path, to=WIDTH))
         text = job_line(run, records, not todo) if brief else card(run, records, path, explained)
         print(text, file=out, flush=True)
@@ -368,9 +386,12 @@ def _run_all(run, folder, todo, out):
                     ) from error
 
 
-def _summary(records):
-    """Blocks of the manifest that need finished replicates."""
+def _summary(run, records):
+    """Blocks of the manifest that need finished replicates; no digest of the owners' table."""
+    spent = _spending(run, records)
     return {
+        "spent": spent and {key: value for key, value in spent.items() if key != "data"},
+        "ledger": run.ledger.path,
         "seconds_in_replicates": sum(r["timing"][0]["seconds"] for r in records),
         "privacy": worst_statement(records),
     }

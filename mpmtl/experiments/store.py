@@ -43,7 +43,9 @@ COLUMNS = {
     "cv": ("replicate", "candidate", "score", "chosen"),
     "trace": ("replicate", "round", "noise_norm", "signal_norm"),
     "timing": ("replicate", "seconds"),
+    "owners": ("replicate", "task", "rows", "error", "stl"),
 }
+OPTIONAL = ("owners",)  # tables that are not there without rows
 JOURNAL = "journal.jsonl"
 #: Folders whose files change no number, but for those named.
 APART = {"experiments": {"config.py", "runner.py", "tuning.py", "audit.py"}, "paper": set()}
@@ -435,7 +437,9 @@ class RunFolder:
             write_atomic(self.path / f"{name}.csv", table.to_csv(index=False))
 
     def write_tables(self, n_replicates):
-        """Write the four tables from the first `n_replicates` replicates of the journal."""
+        """Write the tables from the first `n_replicates` replicates of the journal."""
         records = [self.records[r] for r in sorted(self.records) if r < n_replicates]
         for name, columns in COLUMNS.items():
-            self.write_table(name, [row for record in records for row in record[name]], columns)
+            rows = [row for record in records for row in record.get(name, [])]
+            if rows or name not in OPTIONAL:
+                self.write_table(name, rows, columns)

@@ -1,10 +1,10 @@
 """5-fold cross-validation: one setting, shared by all tasks."""
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.stats import t as student
 
 from mpmtl.data.tasks import assign_folds
 from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
@@ -52,9 +52,10 @@ class Tuning:
         it is not; with an intercept each task's own mean is a candidate too.
     stratified : bool
         Folds of a binary task have both classes where that is possible.
-    search : {"grid", "halving"}
-        All candidates on all folds, or a race: after each fold only the best eighth of the
-        candidates goes on, a quarter of the cost or less.
+    search : {"grid", "race"}
+        All candidates on all folds, or a race over the folds: after each one at most the better
+        half goes on, and no candidate that cannot win any more (`still_in_race`), for less than
+        two fifths of the cost.
     """
 
     density: str
@@ -72,7 +73,7 @@ class Tuning:
             require(ok, f"ridge = {value} must be finite and at least 0")
         require(self.folds >= 2, f"folds = {self.folds}: use at least 2")
         one_of("density", self.density, DENSITIES)
-        one_of("search", self.search, ("grid", "halving"))
+        one_of("search", self.search, ("grid", "race"))
 
 
 def is_tuned(method, tuning):
@@ -243,7 +244,48 @@ def _mean_error(errors):
 
 
 WIDEN_TO = (1e-6, 1e6)  # of the ends of the grid of ridge penalties
-KEPT = 8  # one of so many candidates goes on to the next fold of a race
+SURE = 0.999  # that a candidate is worse, before it leaves a race
+
+
+def still_in_race(folds):
+    r"""Which candidates can still win after some folds, shape (B,).
+
+    With :math:`D_{ci}` the error of candidate c on task i less that of the best so far, mean over
+    the folds, c leaves where a one-sided paired test over the tasks is sure that it is worse:
+
+    .. math:: \bar D_c > t_{m-1}\; s(D_c)/\sqrt m
+
+    with m the number of tasks on which they are defined and t Student's quantile at `SURE`: a race
+    in the sense of Maron and Moore (1994), with paired differences.
+
+    Parameters
+    ----------
+    folds : list of ndarray, shape (B, m)
+        Held-out errors of each fold so far; nan where not defined.
+    """
+    errors = np.stack(folds)
+    defined = ~np.isnan(errors).all(axis=1)  # a held-out part decides that for all candidates
+    m, count = int(defined.any(axis=0).sum()), np.maximum(defined.sum(axis=0), 1)
+    if m == 0:
+        return np.ones(errors.shape[1], dtype=bool)
+    best = int(np.argmin(_mean_error(folds)))
+    with np.errstate(invalid="ignore"):  # of candidates that diverged, which leave
+        of_tasks = np.where(defined[:, None], errors, 0.0).sum(axis=0) / count
+        difference = (of_tasks - of_tasks[best])[:, defined.any(axis=0)]
+        if m == 1:
+            return np.isfinite(difference[:, 0])
+        allowed = student.ppf(SURE, m - 1) * difference.std(axis=1, ddof=1) / np.sqrt(m)
+        return difference.mean(axis=1) <= allowed
+
+
+def _better_half(folds, stays):
+    """Places of those that stay, the best of them if they are more than half of all."""
+    places = np.flatnonzero(stays)
+    half = -(-len(stays) // 2)
+    if len(places) <= half or all(np.isnan(fold).all() for fold in folds):
+        return places
+    order = np.argsort(_mean_error(folds)[places], kind="stable")
+    return np.sort(places[order[:half]])
 
 
 def cross_validate(method, problem, candidates, budget, noise, search="grid"):
@@ -253,15 +295,16 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
     ----------
     noise : callable
         ``noise(fold)`` gives the random stream of a fold's noise.
-    search : {"grid", "halving"}
-        With "halving" a candidate that is dropped on the way has the error inf.
+    search : {"grid", "race"}
+        In a race a candidate that leaves it has the error inf; the folds end where one is left.
     """
     alive, folds = np.arange(len(candidates)), []
     for k, part in enumerate(problem.parts):
-        if k > 0 and search == "halving":
-            best = np.argsort(_mean_error(folds), kind="stable")
-            kept = np.sort(best[: math.ceil(len(alive) / KEPT)])
+        if k > 0 and search == "race":
+            kept = _better_half(folds, still_in_race(folds))
             alive, folds = alive[kept], [fold[kept] for fold in folds]
+            if len(alive) == 1:
+                break
         training = problem.training_part(k)
         running = [candidates[i] for i in alive]
         fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)

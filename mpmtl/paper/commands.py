@@ -110,12 +110,12 @@ def claims_main():
 
 def report_main():
     """One page about a results folder, report.html."""
-    results = (
-        _on_results("mpmtl-report", "One page about a results folder: report.html.")
-        .parse_args()
-        .results
+    parser = _on_results("mpmtl-report", "One page about a results folder: report.html.")
+    parser.add_argument(
+        "--ledger", type=Path, help="of the study; default: the file where the runs were charged"
     )
-    text = page(results)
+    options = parser.parse_args()
+    results, text = options.results, page(options.results, options.ledger)
     write_atomic(results / "report.html", text)
     print(f"{results / 'report.html'}, {len(text) / 1e6:.1f} MB")
 

@@ -5,6 +5,7 @@ import pandas as pd
 from scipy.stats import ttest_rel
 
 from mpmtl.metrics import METRICS
+from mpmtl.paper.intervals import half_width
 
 RESAMPLES = 2000
 
@@ -30,10 +31,11 @@ def compare(rows, reference="fl", rng=None):
     -------
     DataFrame
         dataset, method, privacy, epsilon (inf: not private), status, n, metric, mean, sd, stl (mean
-        on the same replicates), best (method of the best mean without noise, if better than stl),
-        R, R_low, R_high (95 %, bootstrap over the replicates that the method and the best one
-        share), difference (method minus reference, mean over shared replicates) and p (paired t
-        test, two-sided). Empty where not defined.
+        on the same replicates), half_width (of the 95 % interval of mean - stl, paired), best
+        (method of the best mean without noise, if better than stl), R, R_low, R_high (95 %,
+        bootstrap over the replicates that the method and the best one share), difference (method
+        minus reference, mean over shared replicates) and p (paired t test, two-sided). Empty where
+        not defined.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     keys = ["dataset", "method", "privacy", "epsilon"]
@@ -47,7 +49,7 @@ def compare(rows, reference="fl", rng=None):
         row = {**dict(zip(keys, key, strict=True)), "n": len(values)}
         row["status"] = groups[key].status.iloc[0]
         row |= {"metric": metrics[dataset], "mean": values.mean(), "sd": values.std()}
-        row["stl"] = stl[key].mean()
+        row |= {"stl": stl[key].mean(), "half_width": float(half_width(values - stl[key]))}
         sign = -1 if METRICS[metrics[dataset]].higher_is_better else 1
         free = [
             k
@@ -64,7 +66,20 @@ def compare(rows, reference="fl", rng=None):
             if len(both) > 1 and np.ptp(both[:, 0] - both[:, 1]) > 0:
                 row["p"] = ttest_rel(both[:, 0], both[:, 1]).pvalue
         lines.append(row)
-    columns = [*keys, "status", "n", "metric", "mean", "sd", "stl", "best", "R", "R_low", "R_high"]
+    columns = [
+        *keys,
+        "status",
+        "n",
+        "metric",
+        "mean",
+        "sd",
+        "stl",
+        "half_width",
+        "best",
+        "R",
+        "R_low",
+        "R_high",
+    ]
     table = pd.DataFrame(lines, columns=[*columns, "difference", "p"])
     return table.sort_values(["dataset", "epsilon", "method"], ignore_index=True)
 

@@ -1,4 +1,4 @@
-"""One page about a results folder: runs, figures, claims and caveats, all in one file."""
+"""One page about a results folder, the paper's or of one's own table, all in one file."""
 
 import base64
 import math
@@ -10,10 +10,16 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.layout import duration
+from mpmtl.experiments.ledger import entries_of
+from mpmtl.experiments.ledger import table as ledger_table
 from mpmtl.experiments.reader import accuracy, audits, read_table, runs
 from mpmtl.experiments.terminal import pair_words
+from mpmtl.metrics import METRICS
+from mpmtl.paper import html
 from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
+from mpmtl.paper.standing import answers, owners, spent, standing
+from mpmtl.privacy.statements import MARK_WORDS
 
 #: Mark and class of a verdict; the mark and the word say it without the colour.
 VERDICTS = {
@@ -22,59 +28,20 @@ VERDICTS = {
     "undecided": ("?", "open"),
 }
 SCALES = ("smoke", "laptop", "standard", "paper")
-STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 1.5rem 1rem 4rem; background: #fff; color: #222;
-  font: 1rem/1.55 Georgia, "Times New Roman", serif; overflow-wrap: anywhere; }
-h1, h2, h3, nav, dt, table, figcaption b { font-family: system-ui, "Segoe UI", Helvetica, Arial,
-  sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; border-top: 1px solid #ddd; padding-top: 1rem; }
-h3 { font-size: 1rem; margin: 1.25rem 0 .4rem; }
-p, dl, figcaption { max-width: 44rem; }
-nav { font-size: .9rem; margin: 1rem 0; }
-nav a { display: inline-block; margin-right: 1rem; color: #0059a0; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; margin: 0; }
-dt { font-size: .85rem; font-weight: 600; padding-top: .1rem; }
-dd { margin: 0; }
-dl.caveats { display: block; }
-dl.caveats dd { margin: 0 0 .75rem; }
-.box { overflow: auto; max-height: 26rem; border: 1px solid #ddd; border-radius: 4px; }
-table { border-collapse: collapse; font-size: .8rem; line-height: 1.4; width: 100%;
-  font-variant-numeric: tabular-nums; overflow-wrap: normal; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
-  border-bottom: 1px solid #eee; }
-th { position: sticky; top: 0; background: #f5f5f5; white-space: nowrap; }
-td { white-space: nowrap; }
-td.long { white-space: normal; min-width: 11rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr));
-  gap: 2rem 1.5rem; align-items: start; grid-auto-flow: dense; }
-figure { margin: 0; }
-figure.wide { grid-column: 1 / -1; }
-img { display: block; max-width: 100%; height: auto; }
-.picture { overflow-x: auto; }
-.wide img { min-width: 42rem; }
-figcaption { font-size: .9rem; margin-top: .5rem; }
-code, pre { font: .85em ui-monospace, Menlo, Consolas, monospace; }
-pre { overflow: auto; background: #f5f5f5; padding: .75rem 1rem; border-radius: 4px; }
-.yes, .no, .open { font-weight: 700; white-space: nowrap; }
-.yes { color: #005a8f; } .no { color: #a33c00; } .open { color: #555; }
-@media (max-width: 34rem) {
-  dl { display: block; } dd { margin-bottom: .5rem; }
-  h1 { font-size: 1.4rem; }
-}
-@media print { .box { max-height: none; } }
-"""
 
 
-def page(results):
+def page(results, ledger=None):
     """The page as text.
+
+    The same for the paper's experiments and for a table of one's own: what is not there has no
+    section.
 
     Parameters
     ----------
     results : Path
         Results folder, with ``claims.csv`` and ``utility_bounds.csv`` if it has them.
+    ledger : path, optional
+        Of the study; default: where the runs were charged.
 
     Raises
     ------
@@ -83,61 +50,154 @@ def page(results):
     """
     results = Path(results)
     ran, audited = runs(results, finished=False), _audited(results)
-    pictures = _pictures(results)
-    if not (len(ran) or pictures or (results / "claims.csv").is_file()):
+    pictures, claims = _pictures(results), results / "claims.csv"
+    if not (len(ran) or pictures or claims.is_file()):
         raise ResultsError(f"nothing to report in {results}: no run, no figure, no claims.csv")
+    best = standing(ran)
+    gains = _gains(ran, best)
     sections = {
-        "Figures": pictures or "<p>There are no figures in this folder.</p>",
-        "Claims of the paper": _claims(results / "claims.csv"),
-        "Utility bounds": _file(results / "utility_bounds.csv", "utility bounds"),
+        "Best methods": _standing(ran, best, gains),
+        "Owners who gain": _owners(best, gains),
+        "Spent": _spent(ran, ledger),
+        "Claims of the paper": _claims(claims),
+        "Figures": pictures,
+        "Utility bounds": _bounds(results / "utility_bounds.csv"),
         "Audits": _audits(results, audited),
         "Caveats": _caveats([*ran.manifest, *audited.manifest[~audited.index.duplicated()]]),
         "Runs": _runs(ran),
-        "How to make it again": _again(results),
+        "About this folder": _facts(ran),
+        "How to make it again": _again(results, ran),
     }
-    ids = {name: name.split()[0].lower() for name in sections}
-    links = "".join(f'<a href="#{key}">{escape(name)}</a>' for name, key in ids.items())
-    body = "".join(
-        f'<section id="{ids[name]}"><h2>{escape(name)}</h2>{text}</section>\n'
-        for name, text in sections.items()
+    head = "".join(html.paragraph(text, "answer") for text in _verdict(claims, best))
+    data = sorted(set(ran.dataset)) if len(ran) else []
+    title = f"mpmtl: results of {data[0] if len(data) == 1 else results.resolve().name}"
+    return html.document(title, head, {name: text for name, text in sections.items() if text})
+
+
+def _verdict(claims, best):
+    """What the page says first: counts of the paper's claims, and the best method on each data."""
+    lines = answers(best) if len(best) else []
+    if claims.is_file() and "verdict" in (table := _text(claims)):
+        counts = Counter(table.verdict)
+        words = ", ".join(f"{counts[w]} {w}" for w in dict.fromkeys((*VERDICTS, *counts)))
+        lines.insert(0, f"{len(table)} claims of the paper: {words}.")
+    return lines
+
+
+def _gains(ran, best):
+    """`standing.owners` of all runs that are compared."""
+    return owners(ran, list(best.run)) if len(best) else owners(ran, [])
+
+
+def _interval(value, half):
+    return f"{value:+.4f}" + ("" if math.isnan(half) else f" ± {half:.4f}")
+
+
+def _standing(ran, best, gains):
+    """The methods on each data set, the best first."""
+    columns = ["method", "epsilon", "budget", "mean", "gain over separate tasks", "verdict"]
+    more = ["replicates", "privacy", "claimed (eps, delta)", "proved (eps, delta)"]
+    counts = {name: Counter(part.verdict) for name, part in gains.groupby("run", sort=False)}
+    if counts:
+        columns += ["owners that gain", "owners that lose"]
+    columns += more
+    text = ""
+    for dataset, rows in best.groupby("dataset", sort=True):
+        metric, lines = METRICS[rows.metric.iloc[0]], []
+        for row in rows.itertuples():
+            statement = ran.manifest[row.run].get("privacy", {})
+            pairs = [_pair(statement.get(key)) for key in ("claimed", "proved")]
+            epsilon = "-" if math.isnan(row.epsilon) else f"{row.epsilon:g}"
+            line = [row.method, epsilon, row.status, f"{row.mean:.4f}"]
+            line += [_interval(row.gain, row.half_width), row.verdict]
+            if counts:
+                own = counts.get(row.run, {})
+                line += [own.get("better", 0), own.get("worse", 0)] if own else ["-", "-"]
+            lines.append([*line, row.count, row.privacy, *pairs])
+        better = "higher" if metric.higher_is_better else "lower"
+        text += f"<h3>{escape(dataset)}: {metric.label}, {better} is better</h3>"
+        text += html.table(columns, lines)
+    note = (
+        "Gain: by how much it is better than separate tasks on the same replicates, mean and its "
+        "95 % interval (paired, t); better and worse where that excludes zero. The budget is that "
+        f"of one task in one fit; {MARK_WORDS}."
     )
-    title = f"mpmtl: results of {escape(results.resolve().name)}"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-        f"{_facts(ran)}<nav>{links}</nav>\n{body}</body></html>\n"
-    )
+    return text and html.paragraph(note) + text
 
 
-def _definitions(items, kind=""):
-    rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(text)}</dd>" for key, text in items)
-    return f'<dl class="{kind}">{rows}</dl>\n'
-
-
-def _table(columns, rows, long=()):
-    """A table in a box of its own, which scrolls; cells are text, or _Html as it is."""
-    head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
-    lines = []
-    for row in rows:
-        cells = (
-            f'<td class="long">{cell}</td>' if column in long else f"<td>{cell}</td>"
-            for column, cell in zip(columns, map(_cell, row), strict=True)
+def _owners(best, gains):
+    """Owner by owner, for the best private method of each data set (or the best of all)."""
+    text, columns = "", ["owner", "test rows", "error", "separate", "gain", "verdict"]
+    for dataset, rows in best.groupby("dataset", sort=True):
+        rows = rows[rows.run.isin(gains.run)]
+        if rows.empty:
+            continue
+        chosen = (rows[rows.private] if rows.private.any() else rows).iloc[0]
+        own = gains[gains.run == chosen.run].sort_values("gain", ascending=False)
+        lines = [
+            (
+                row.task,
+                f"{row.rows:.0f}",
+                f"{row.error:.3f}",
+                f"{row.stl:.3f}",
+                _interval(row.gain, row.half_width),
+                row.verdict,
+            )
+            for row in own.itertuples()
+        ]
+        counts = Counter(own.verdict)
+        name = (
+            chosen.method
+            if math.isnan(chosen.epsilon)
+            else (
+                f"{chosen.method} ({chosen.privacy}, epsilon = {chosen.epsilon:g} {chosen.status})"
+            )
         )
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    body = "\n".join(lines)
-    return (
-        '<div class="box" tabindex="0"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\n"
+        text += f"<h3>{escape(dataset)}: {escape(name)}</h3>" + html.paragraph(
+            f"{counts['better']} of {len(own)} owners gain, {counts['worse']} lose, of "
+            f"{counts['open']} it is open (95 % interval over replicates for each owner)."
+        )
+        text += html.table(columns, lines)
+    note = (
+        "Error of an owner: squared error over that of its own mean or variance, or 1 - AUC, mean "
+        "over replicates. These are exact statistics of the owners' data: not for publication."
     )
+    return text and html.paragraph(note) + text
 
 
-class _Html(str):
-    """Text that is markup already."""
+def _statement_words(manifests):
+    """For whom, against whom and for what the budgets of runs hold."""
+    stated = [m["privacy"] for m in manifests if "privacy" in m]
+    stated = [s for s in stated if s["claimed"] or s["proved"]]
+    if not stated:
+        return {}
+    return {
+        "unit": _counted(f"a {s['unit']}; neighbours {s['relation']}" for s in stated),
+        "adversary": _counted(s["adversary"] for s in stated),
+        "scope": _counted(s.get("scope", "one fit") for s in stated),
+    }
 
 
-def _cell(value):
-    return value if isinstance(value, _Html) else escape(str(value))
+def _spent(ran, ledger):
+    """What all fits on the same owners cost together, for whom, and what a ledger says."""
+    lines = spent(ran)
+    paths = [ledger] if ledger else sorted({m["ledger"] for m in ran.manifest if m.get("ledger")})
+    if not (lines or paths):
+        return ""
+    text = html.definitions(_statement_words(ran.manifest).items())
+    text += "".join(html.paragraph(line) for line in lines)
+    for path in paths:
+        text += f"<h3>Ledger {escape(str(path))}</h3>"
+        if not Path(path).is_file():
+            text += html.paragraph("It is not here: mpmtl-report --ledger FILE names it.")
+            continue
+        entries = entries_of(path)[0]
+        delta = min((e["stated"][1] for e in entries if e["stated"][1] > 0), default=1e-5)
+        words = ledger_table(entries, delta) if entries else ["the study: nothing is spent"]
+        total = next(line for line in words if line.startswith("the study"))
+        text += html.paragraph(total)
+        text += f"<pre>{escape(chr(10).join(w for w in words if w != total))}</pre>"
+    return text
 
 
 def _counted(values, noun="run"):
@@ -158,7 +218,7 @@ def _audited(results):
 def _facts(ran):
     manifests = list(ran.manifest)
     if not manifests:
-        return "<p>There are no runs in this folder, only what was made from them.</p>"
+        return html.paragraph("There are no runs in this folder, only what was made from them.")
     days = sorted(m[key][:10] for m in manifests for key in ("started", "updated"))
     surroundings = [m["environment"] for m in manifests]
     names = "numpy", "scipy", "pandas"
@@ -176,11 +236,8 @@ def _facts(ran):
             for e in surroundings
         ),
     }
-    statements = [m["privacy"] for m in manifests if "privacy" in m]
-    if statements:
-        items["unit"] = _counted(f"a {s['unit']}; neighbours {s['relation']}" for s in statements)
-        items["adversary"] = _counted(s["adversary"] for s in statements)
-    return _definitions(items.items())
+    items |= _statement_words(manifests)
+    return html.definitions(items.items())
 
 
 def _pair(block):
@@ -190,7 +247,7 @@ def _pair(block):
 
 def _runs(ran):
     if not len(ran):
-        return "<p>There are no runs in this folder.</p>"
+        return ""
     columns = ["method", "privacy", "epsilon", "budget", "claimed (eps, delta)"]
     columns += ["proved (eps, delta)", "metric", "mean ± sd", "separate tasks", "replicates"]
     columns += ["run", "experiment"]
@@ -199,7 +256,7 @@ def _runs(ran):
     groups = ran.sort_values(["tag", "method", "privacy", "epsilon"]).groupby("dataset", sort=False)
     return "".join(
         f"<h3>{escape(name)}: {len(part)} runs</h3>"
-        f"{_table(columns, [_run_cells(run, values.get(run.Index)) for run in part.itertuples()])}"
+        + html.table(columns, [_run_cells(run, values.get(run.Index)) for run in part.itertuples()])
         for name, part in sorted(groups)
     )
 
@@ -251,17 +308,25 @@ def _text(path):
     return read_table(path, dtype=str).fillna("")
 
 
-def _file(path, noun):
+def _bounds(path):
+    """The table of utility bounds, numbers to four digits."""
     if not path.is_file():
-        return f"<p>There is no table of {noun} ({path.name}) in this folder.</p>"
-    table = _text(path)
+        return ""
+    table = _text(path).map(_rounded)
     long = [name for name in table if table[name].str.len().max() > 40]
-    return _table(table.columns, table.to_numpy(), long)
+    return html.table(table.columns, table.to_numpy(), long)
+
+
+def _rounded(text):
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
 
 
 def _claims(path):
     if not path.is_file():
-        return _file(path, "claims")
+        return ""
     table = _text(path)
     if "verdict" not in table:
         raise ResultsError(f"{path} has no column verdict")
@@ -271,15 +336,15 @@ def _claims(path):
         word: f'<span class="{kind}">{mark} {word}</span>'
         for word, (mark, kind) in VERDICTS.items()
     }
-    table["verdict"] = [_Html(marks.get(word, escape(word))) for word in table.verdict]
+    table["verdict"] = [html.Html(marks.get(word, escape(word))) for word in table.verdict]
     long = ("statement", "measured", "settings", "tried")
-    return f"<p>{len(table)} claims: {escape(head)}.</p>{_table(table, table.to_numpy(), long)}"
+    return f"<p>{len(table)} claims: {escape(head)}.</p>{html.table(table, table.to_numpy(), long)}"
 
 
 def _audits(results, audited):
     saved = results / "figures/privacy_audit.csv"
     if not (saved.is_file() or len(audited)):
-        return "<p>There are no audits in this folder.</p>"
+        return ""
     table = read_table(saved) if saved.is_file() else audited
     columns = [
         "dataset",
@@ -295,7 +360,7 @@ def _audits(results, audited):
     for name in ("epsilon", "delta", "measured"):
         rows[name] = [f"{value:.3g}" for value in rows[name]]
     note = "Measured: lower bound on delta at that epsilon. Not refuted is no proof."
-    return f"<p>{note}</p>{_table(columns, rows.to_numpy())}"
+    return f"<p>{note}</p>{html.table(columns, rows.to_numpy())}"
 
 
 def _caveats(manifests):
@@ -305,12 +370,19 @@ def _caveats(manifests):
         texts |= caveats
         counts.update(caveats.keys())
     if not texts:
-        return "<p>No run of this folder has a caveat.</p>"
+        return html.paragraph("No run of this folder has a caveat.") if manifests else ""
     items = [(f"{code} (in {counts[code]} manifests)", text) for code, text in texts.items()]
-    return _definitions(items, "caveats")
+    return html.definitions(items, "caveats")
 
 
-def _again(results):
+def _again(results, ran):
+    tags = set(ran.experiment) if len(ran) else set()
+    of_paper = (
+        tags & {figure.experiment for figure in FIGURES} or (results / "claims.csv").is_file()
+    )
+    if not of_paper:
+        words = f"mpmtl-report {results.as_posix()}   # this page"
+        return f"<pre>{escape(words)}</pre>"
     scale = results.resolve().name
     scale = scale if scale in SCALES else " or ".join(SCALES[1:])
     source = results.as_posix() if not results.is_absolute() else f"results/{results.name}"

@@ -52,10 +52,26 @@ def jobs_of(figure, scale):
     return jobs(config_name, make_job, overrides(figure, scale))
 
 
-def _need_data(runs):
-    """InputError if data are missing for what is left."""
-    for run in {repr(run.dataset): run for run in runs if finished(run) < wanted(run)}.values():
-        run.dataset.draw(run.data_dir, run.seed, 0)
+def _with_data(runs, missing):
+    """The runs whose data are here or that need none any more.
+
+    Parameters
+    ----------
+    runs : list of Run or AuditRun
+    missing : dict of str to str
+        Name of each data set that is not here and what to do; what was not tried yet is added.
+    """
+    tried = {}
+    for run in runs:
+        name = run.dataset.name
+        if name in missing or finished(run) == wanted(run) or repr(run.dataset) in tried:
+            continue
+        tried[repr(run.dataset)] = run
+        try:
+            run.dataset.draw(run.data_dir, run.seed, 0)
+        except InputError as error:
+            missing[name] = str(error)
+    return [r for r in runs if r.dataset.name not in missing or finished(r) == wanted(r)]
 
 
 def plan(scale, figures=FIGURES, out=None):
@@ -68,39 +84,43 @@ def plan(scale, figures=FIGURES, out=None):
     list of (Figure, float or None)
         Figures that can be made here, with the seconds expected.
     """
-    return [(figure, seconds) for figure, seconds, _ in _plan(scale, figures, out or sys.stdout)]
+    rows, _ = _plan(scale, figures, out or sys.stdout)
+    return [(figure, seconds) for figure, seconds, *_ in rows]
 
 
 def _plan(scale, figures, out):
-    """`plan` with the runs of each figure, which take seconds to compose."""
+    """`plan` with the runs of each figure, which take seconds to compose, and a line for each data
+    set that is missing: the other data sets of a figure are run and drawn without it."""
 
     def line(*cells):
         _row("{:<15}{:<32}", "{:>5}{:>12}{:>11}", *cells, out=out)
 
-    cache, rows = {}, []
+    cache, rows, missing, without = {}, [], {}, {}
     line("figure", "experiment", "jobs", "replicates", "forecast")
     for figure in figures:
-        seconds = None
-        try:
-            runs = jobs_of(figure, scale)
-            if scale == "smoke":
-                _need_data(runs)
-            else:
-                seconds = seconds_left(runs, cache)
-        except InputError as error:
-            text = f"{figure.name:<15}{figure.experiment:<32} left out: {error}"
-            print(one_line(text), file=out)
+        runs = jobs_of(figure, scale)
+        here = _with_data(runs, missing)
+        for name in dict.fromkeys(run.dataset.name for run in runs if run not in here):
+            without.setdefault(name, []).append(figure.name)
+        if not here:
+            line(figure.name, figure.experiment, len(runs), "left out", "no data")
             continue
-        rows.append((figure, seconds, runs))
+        whole = len(here) == len(runs)
+        runs, seconds = here, None if scale == "smoke" else seconds_left(here, cache)
+        rows.append((figure, seconds, runs, whole))
         total = sum(wanted(run) for run in runs)
         left = total - sum(finished(run) for run in runs)
         count = f"{left} of {total}" if left < total else f"{total}"
         words = _time(seconds) if left else "done"
         line(figure.name, figure.experiment, len(runs), count, words)
-    total = None if scale == "smoke" else sum(seconds for _, seconds, _ in rows)
+    total = None if scale == "smoke" else sum(seconds for _, seconds, *_ in rows)
     line("in all", "", "", "", _time(total))
-    print(file=out)
-    return rows
+    lines = [
+        one_line(f"{name} is left out of {'; '.join(names)}: {missing[name]}")
+        for name, names in without.items()
+    ]
+    print(*lines, sep="\n", file=out)
+    return rows, lines
 
 
 def _row(names, numbers, *cells, out=None):
@@ -117,7 +137,8 @@ def _time(seconds):
 
 
 def reproduce(scale, figures=FIGURES, verbose=False):
-    """Run what the plan says and draw every figure; returns the number of failures.
+    """Run what the plan says and draw every figure; returns the number of failures, among which
+    each data set counts that is missing.
 
     Forecast and measured time of each figure go to ``<results>/times.csv``, measured only where
     nothing was done before.
@@ -130,7 +151,8 @@ def reproduce(scale, figures=FIGURES, verbose=False):
         Print the card of each job instead of one line; it is in its folder in any case.
     """
     results, rows, done = Path(results_dir(scale)), [], {}
-    for figure, expected, runs in _plan(scale, figures, sys.stdout):
+    planned, missing = _plan(scale, figures, sys.stdout)
+    for figure, expected, runs, whole in planned:
         fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
         print("\n" + one_line(f"{figure.name}: {command(figure, scale)}"), flush=True)
@@ -140,7 +162,7 @@ def reproduce(scale, figures=FIGURES, verbose=False):
             "experiment": figure.experiment,
             "forecast": expected and round(expected, 1),
             "measured": round(time.perf_counter() - started, 1),
-            "result": "failed" if not ok else "done" if fresh else "resumed",
+            "result": "failed" if not ok else "in part" if not whole else _done(fresh),
         }
         rows.append(row)
         if row["result"] == "done":
@@ -153,7 +175,16 @@ def reproduce(scale, figures=FIGURES, verbose=False):
     for row in rows:
         words = [_time(row[key]) for key in ("forecast", "measured")]
         _row(*form, row["figure"], row["experiment"], *words, row["result"])
-    return sum(row["result"] == "failed" for row in rows)
+    if rows:
+        total = [sum(row[key] or 0 for row in rows) for key in ("forecast", "measured")]
+        _row(*form, "in all", "", _time(total[0] or None), _time(total[1]), "")
+    for line in missing:
+        print(f"incomplete: {line}", file=sys.stderr)
+    return sum(row["result"] == "failed" for row in rows) + len(missing)
+
+
+def _done(fresh):
+    return "done" if fresh else "resumed"
 
 
 def _make(figure, runs, results, done, verbose):

@@ -4,12 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from mpmtl.errors import ResultsError
-from mpmtl.experiments.reader import needed, read_rows, read_table, runs, summary
+from mpmtl.experiments.reader import needed, read_rows, read_table, runs
 from mpmtl.metrics import METRICS
-from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_bars, look
+from mpmtl.paper.figures.style import (
+    at_the_edge,
+    figure,
+    legend_below,
+    legend_words,
+    line_with_bars,
+    look,
+)
+from mpmtl.paper.intervals import paired_half_width, summary
 
 AXES = {"convex": ("alpha", "alpha, eps_t ~ t^alpha"), "strong": ("Q", "Q, eps_t ~ Q^-t")}
 
@@ -24,9 +31,8 @@ def collect(results, form):
     """The best error at each alpha (``form="convex"``) or Q ("strong"), with and without momentum.
 
     For each replicate the other settings are those that cross-validation finds best there. Column
-    `half_width` is t_{0.975, n-1} sd(v - v*)/sqrt(n) of the paired difference of a private
-    setting's v to v*, the private setting of the lowest mean, over their n shared replicates: two
-    settings differ where it does not reach the best.
+    `half_width` is that of the paired difference of a private setting to the private setting of the
+    lowest mean: two settings differ where it does not reach the best.
     """
     key, _ = AXES[form]
     experiment = f"budget_allocation_{form}"
@@ -49,13 +55,11 @@ def collect(results, form):
     keys = ["method", "privacy", "status", "steps", key]
     best = cv.groupby([*keys, "replicate"], dropna=False).score.min()
     best = best.rename("value").reset_index()
-    table = summary(best, keys)
+    table = summary(best, keys).drop(columns="half_width")
     setting = ["steps", key]
     each = best.dropna(subset=key).pivot(index="replicate", columns=setting, values="value")
-    difference = each.sub(each[each.mean().idxmin()], axis=0)
-    n = difference.count()
-    half = (t.ppf(0.975, n - 1) * difference.std() / np.sqrt(n)).rename("half_width")
-    table = table.join(half, on=setting)
+    half = each.apply(paired_half_width, reference=each[each.mean().idxmin()])
+    table = table.join(half.rename("half_width"), on=setting)
     return table if levels is None else pd.concat([table, levels], ignore_index=True)
 
 
@@ -70,10 +74,12 @@ def draw(table, path):
             if steps == "basic":  # the same method, open markers
                 style |= {"markerfacecolor": "white", "marker": "s"}
             words = legend_words(first.method, first.privacy, first.status)
-            line_with_bars(ax, line[key], line, style, f"{words}, {steps} steps", "half_width")
+            line_with_bars(ax, line[key], line, style, f"{words}, {steps} steps")
         stl, mtl = level["stl"], level["mtl_lr"]
         ax.axhline(stl, color=look("stl")["color"], ls=":", lw=1, label="stl, separate tasks")
-        ax.plot([], [], " ", label=f"mtl_lr, not private: {mtl:.3f} (far below)")
+        style = look("mtl_lr", "none")
+        ax.set_ylim(ax.get_ylim())
+        ax.axhline(mtl, color=style["color"], ls=":", label="mtl_lr, not private")
         if key == "alpha":
             ax.set_xscale("symlog", linthresh=1)
             ax.set_xticks([-8, -2, -1, 0, 1, 2, 8], ["-8", "-2", "-1", "0", "1", "2", "8"])
@@ -84,4 +90,5 @@ def draw(table, path):
             f"eps = 0.1, mean of {table['count'].max()} replicates\n"
             "bars: 95 % paired interval to the best setting"
         )
+        at_the_edge(ax, [([table[key].median()], [mtl], style)])
         legend_below(ax)

@@ -123,7 +123,8 @@ def draw(table, path):
                 extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
             )
             title = title.replace("(claimed):", f"(claimed, eps = {EPSILON:g}):")
-            ax.set_title(textwrap.fill(title, 32))
+            title = title.replace("eps = ", "eps\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+            ax.set_title(textwrap.fill(title, 28))
             ax.locator_params(integer=True)
             ax.set_xlabel("task")
             ax.set_ylabel(rows)

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from mpmtl.experiments.reader import needed, read_rows, runs, summary
+from mpmtl.experiments.reader import needed, read_rows, runs
 from mpmtl.paper.figures.style import figure, legend_below, legend_words, line_with_band, look
+from mpmtl.paper.intervals import summary
 
 PAPER_DP_MTRL = 0.2670  # printed in Section 5.4 for T = 1
 
@@ -43,5 +44,5 @@ def draw(table, path):
         ax.axhline(PAPER_DP_MTRL, color=colour, ls=":", lw=1, label=words)
         ax.set_xlabel("round t")
         ax.set_ylabel("log10(noise / signal)")
-        ax.set_title(f"eps = 0.1, mean of {lr['count'].max()} replicates, band +- 1 sd")
+        ax.set_title(f"eps = 0.1, mean of {lr['count'].max()} replicates\nband: its 95 % interval")
         legend_below(ax)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.experiments.reader import accuracy, needed, runs, stl_level, summary
+from mpmtl.experiments.reader import accuracy, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import (
     COLUMN,
@@ -12,13 +12,15 @@ from mpmtl.paper.figures.style import (
     line_with_band,
     look,
 )
+from mpmtl.paper.intervals import stl_level, summary
 
+PAIRED = "95 % interval of the difference to separate tasks"
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
 
 
 def collect(results, dataset, methods=None):
-    """Mean and standard deviation over replicates of each method, mechanism and epsilon.
+    """`summary` over replicates of each method, mechanism and epsilon.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def draw(table, path):
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
             ax.set_ylabel(METRICS[metric].label)
-            ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates, band +- 1 sd")
+            ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates\nband: {PAIRED}")
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
 
 

@@ -5,8 +5,10 @@ import numpy as np
 from mpmtl.experiments.reader import accuracy, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.comparison import compare
+from mpmtl.paper.figures.privacy_accuracy import PAIRED
 from mpmtl.paper.figures.style import (
     COLUMN,
+    at_the_edge,
     budget_axis,
     figure,
     labels_at_lines,
@@ -27,9 +29,10 @@ def collect(results, reference="fl"):
 
 
 def draw(table, path):
-    """Mean over replicates with bands of one standard deviation, and methods without noise.
+    """Mean over replicates with bands, paired to separate tasks, and methods without noise.
 
-    Names stand at the lines. A method of which no point is in the picture is named below the panel.
+    Names stand at the lines. What is far worse than separate tasks is drawn at the edge with its
+    value.
 
     Parameters
     ----------
@@ -44,12 +47,13 @@ def draw(table, path):
     size = {"width": COLUMN * max(columns, 1.3), "height": 3 * n_rows + 0.3}
     with figure(path, table, squeeze=False, nrows=n_rows, ncols=columns, **size) as axes:
         for ax, dataset in zip(axes.ravel(), datasets, strict=False):
-            _panel(ax, table[table.dataset == dataset], dataset)
+            panel(ax, table[table.dataset == dataset], dataset)
         for ax in axes.ravel()[len(datasets) :]:
             ax.set_axis_off()
         axes[0, 0].figure.suptitle(
-            "Mean over replicates, band +- 1 sd. Solid: the budget covers every choice;\n"
-            "dashed (*): not all of them; dotted: no budget.",
+            f"Mean over replicates, band: {PAIRED}.\nSolid: the budget covers every choice; "
+            "dashed (*): not all of them; dotted: no budget.\n"
+            "Open markers: beyond the axis, at its edge, with their values.",
             size=7,
         )
 
@@ -65,22 +69,22 @@ def _limits(rows):
     return low - 0.06 * (top - low), top
 
 
-def _panel(ax, rows, dataset):
-    noisy = rows[np.isfinite(rows.epsilon)].rename(columns={"sd": "std"})
+def panel(ax, rows, dataset):
+    """The methods on one data set."""
+    noisy = rows[np.isfinite(rows.epsilon)]
     low, high = _limits(rows)
     several = noisy.groupby("method").privacy.nunique() > 1
-    ends, beyond = [], []
+    ends, lines = [], []
+    ax.set_ylim(low, high)
     for (method, privacy), line in noisy.groupby(["method", "privacy"]):
         line = line.sort_values("epsilon")
         status = " or ".join(sorted(line.status.unique()))
         name = f"{method}/{privacy}" if several[method] else method
-        shown = line[line["mean"].between(low, high)]
-        if shown.empty:
-            beyond.append(name)
-            continue
         style = look(method, status, privacy if several[method] else None)
         line_with_band(ax, line.epsilon, line, style, name)
-        ends.append((shown["mean"].iloc[-1], f"{name} ({status})", style["color"]))
+        lines.append((line.epsilon, line["mean"], style))
+        end = np.clip(line["mean"].iloc[-1], low, high)
+        ends.append((end, f"{name} ({status})", style["color"]))
     levels = [(rows.stl.mean(), "separate tasks", "stl")]
     free = rows[np.isinf(rows.epsilon) & (rows.method == rows.best)]
     levels += [
@@ -92,10 +96,9 @@ def _panel(ax, rows, dataset):
         ends.append((level, name, style["color"]))
     if len(noisy):
         budget_axis(ax, sorted(noisy.epsilon.unique()))
-    ax.set_ylim(low, high)
     labels_at_lines(ax, ends)
     counts = dict.fromkeys((rows.n.min(), rows.n.max()))
     ax.set_title(f"{dataset}, {' to '.join(map(str, counts))} replicates")
-    off = f"\noff the picture: {', '.join(beyond)}" if beyond else ""
-    ax.set_xlabel(f"epsilon (one task){off}")
+    at_the_edge(ax, lines)
+    ax.set_xlabel("epsilon (one task)")
     ax.set_ylabel(METRICS[rows.metric.iloc[0]].label)

@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.transforms import offset_copy
 
 from mpmtl.privacy.statements import MARK, MARK_WORDS
 
@@ -166,13 +167,61 @@ def legend_below(axes, ncols=1):
 
 
 def line_with_band(ax, x, table, style, label):
-    """A line in a style (`look`): column `mean` over x, and a band of one `std`."""
+    """A line in a style (`look`): column `mean` over x, and a band of one `half_width`."""
     every = 1 + len(table) // 20  # markers stay apart
     ax.plot(x, table["mean"], label=label, markevery=every, **style)
-    low, high = table["mean"] - table["std"], table["mean"] + table["std"]
-    ax.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
+    low, high = table["mean"] - table.half_width, table["mean"] + table.half_width
+    ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0)
 
 
-def line_with_bars(ax, x, table, style, label, bars="std"):
-    """A line in a style (`look`): column `mean` over x, with bars of the column `bars`."""
-    ax.errorbar(x, table["mean"], table[bars], capsize=2, label=label, **style)
+def line_with_bars(ax, x, table, style, label):
+    """A line in a style (`look`): column `mean` over x, with bars of one `half_width`."""
+    ax.errorbar(x, table["mean"], table.half_width, capsize=2, label=label, **style)
+
+
+def at_the_edge(ax, lines):
+    """Draw what is beyond the axes at their edge, with its value: an open marker and a number.
+
+    Call it when the limits and the title are set; title and ticks make room.
+
+    Parameters
+    ----------
+    ax : Axes
+    lines : list of (sequence of float, sequence of float, dict)
+        x, values and style (`look`) of each line.
+    """
+    limits, stacks = ax.get_ylim(), {}
+    for x, values, style in lines:
+        for side, sign in enumerate((-1, 1)):
+            points = zip(x, values, strict=True)
+            beyond = [(a, v) for a, v in points if sign * v > sign * limits[side]]
+            if beyond:
+                stacks.setdefault(side, []).append((beyond, style))
+    for side, stack in stacks.items():
+        for k, (beyond, style) in enumerate(stack):
+            _edge_points(ax, beyond, limits[side], side, k, len(stack), style)
+        if side:
+            ax.set_title(ax.get_title(), pad=10 + 7 * len(stack))
+        else:
+            ax.tick_params(axis="x", pad=6 + 7 * len(stack))
+
+
+def _edge_points(ax, points, edge, side, k, n, style):
+    """Points of the k-th of n lines at an edge: markers side by side, numbers below each other."""
+    beside = offset_copy(ax.transData, ax.figure, x=4 * (k - (n - 1) / 2), units="points")
+    marker = {"marker": style["marker"], "color": style["color"], "mfc": "white", "ms": 3.5}
+    at = [x for x, _ in points]
+    ax.plot(at, [edge] * len(at), ls="none", transform=beside, clip_on=False, zorder=3, **marker)
+    away, va = ((6 + 7 * k), "bottom") if side else (-(6 + 7 * k), "top")
+    for x, value in points:
+        ax.annotate(
+            f"{value:.{2 if abs(value) >= 0.1 else 3}f}",
+            (x, edge),
+            (0, away),
+            textcoords="offset points",
+            ha="center",
+            va=va,
+            color=style["color"],
+            size=6,
+            gid="beyond",
+        )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.experiments.reader import accuracy, needed, runs, summary
+from mpmtl.experiments.reader import accuracy, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.privacy_accuracy import BASELINES
 from mpmtl.paper.figures.style import (
@@ -13,10 +13,11 @@ from mpmtl.paper.figures.style import (
     line_with_bars,
     look,
 )
+from mpmtl.paper.intervals import summary
 
 
 def collect(results, dataset):
-    """Mean and standard deviation over replicates of each method, epsilon and share.
+    """`summary` over replicates of each method, epsilon and share.
 
     nMSE is that of all tasks together: with 90 % for training, small tasks have two test samples
     left, and their own variance says nothing.
@@ -52,12 +53,11 @@ def draw(table, path):
             axes[0, column].set_title(f"eps = {eps:g}")
             axes[1, column].set_xlabel("samples that train, %")
         for ax in axes[:, 0]:
-            pooled = metric == "nmse_pooled"
-            ax.set_ylabel(
-                "pooled nMSE\nall tasks' test samples" if pooled else METRICS[metric].label
-            )
+            ax.set_ylabel(METRICS[metric].label.replace(" on ", "\non "))
         ticks = np.sort(table.percent.unique())
         axes[0, 0].set_xticks(ticks, [f"{t:g}" for t in ticks])
         n = table["count"].max()
-        axes[0, 0].figure.suptitle(f"{dataset}: mean of {n} replicates, bars +- 1 sd", size=8)
+        axes[0, 0].figure.suptitle(
+            f"{dataset}: mean of {n} replicates, bars: its 95 % interval", size=8
+        )
         legend_below(axes[:, 0], ncols=2)
