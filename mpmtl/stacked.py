@@ -51,6 +51,56 @@ def distinct(labels, what):
         raise InputError(f"the {what} are of several types: make all of them text") from error
 
 
+def numbers_of(rows, where):
+    """One task's table as it is, if its form can be that of a table of real numbers.
+
+    What stands in its cells is not looked at.
+
+    Raises
+    ------
+    InputError
+        If it is sparse, complex, no table, or has no column.
+    """
+    require(not hasattr(rows, "toarray"), f"{where}: X is sparse: give a dense table, X.toarray()")
+    try:
+        shape = rows.shape if hasattr(rows, "shape") else np.shape(rows)
+    except ValueError as error:
+        raise InputError(f"{where}: the rows of X differ in length") from error
+    if not hasattr(rows, "columns"):
+        kind = np.asarray(rows).dtype.kind
+        require(kind != "c", f"{where}: Complex data not supported: give real numbers")
+    require(
+        len(shape) == 2,
+        f"{where}: X must be a table, and its shape is {tuple(shape)}. Reshape your data: "
+        "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
+    )
+    require(
+        shape[1] > 0,
+        f"{where}: X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required",
+    )
+    return rows
+
+
+def targets_of(y, where):
+    """One task's targets, shape (n,); a table with one column is taken as that.
+
+    Raises
+    ------
+    InputError
+        If they are a table with more columns, or complex.
+    """
+    try:
+        y = np.asarray(y)
+    except ValueError as error:
+        raise InputError(f"{where}: targets must be one number or label each") from error
+    require(y.dtype.kind != "c", f"{where}: Complex data not supported: give real targets")
+    require(
+        y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1),
+        f"{where}: y must have one target for each row, and its shape is {y.shape}",
+    )
+    return y.reshape(-1)
+
+
 def taken(X, rows):
     """Rows of a table, by their places."""
     return X.iloc[rows] if hasattr(X, "columns") else np.asarray(X)[rows]
