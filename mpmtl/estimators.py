@@ -9,6 +9,7 @@ from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError, require
 from mpmtl.privacy.clipping import bounded
 from mpmtl.stacked import (
+    as_given,
     distinct,
     is_table,
     matched,
@@ -45,7 +46,11 @@ class LinearModels:
 
     def _tasks(self, X, y, task):
         """X and y as one table and one array for each task; names of tasks and columns are kept."""
-        require(y is not None, f"{type(self).__name__} requires y to be passed, but y is None")
+        require(
+            y is not None,
+            f"{type(self).__name__} requires y to be passed, but the target y is None",
+        )
+        X, y = as_given(X), as_given(y)
         task = self.task if task is None else task
         if task is not None:
             X, labels = rows_by_task(X, task)
@@ -154,6 +159,7 @@ class LinearModels:
     def _decision(self, X, task):
         """X_i w_i + b_i for each task, arrays of shape (n_i,); for one table one array."""
         self._check_fitted()
+        X = as_given(X)
         m, task = len(self.coef_), self.task if task is None else task
         if task is None and not is_table(X):
             require(len(X) == m, f"X has {len(X)} tasks and the learner was fitted on {m}")

@@ -5,6 +5,12 @@ import numpy as np
 from mpmtl.errors import InputError, require
 
 
+def as_given(X):
+    """What is no array and no list, but can be made an array, as that; anything else as it is."""
+    made = hasattr(X, "__array__") and not hasattr(X, "__len__")
+    return np.asarray(X) if made else X
+
+
 def is_table(X):
     """Whether X is one table, a DataFrame or rows of numbers, and not one table for each task."""
     require(not hasattr(X, "toarray"), "X is sparse: give a dense table, X.toarray()")
@@ -76,7 +82,8 @@ def numbers_of(rows, where):
     )
     require(
         shape[1] > 0,
-        f"{where}: X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required",
+        f"{where}: X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required: "
+        "give it columns",
     )
     return rows
 
@@ -138,9 +145,13 @@ def matched(X, names):
 def two_classes(y):
     """The two labels in the targets of all tasks, sorted: the second counts as 1."""
     labels, _ = distinct(np.concatenate([np.ravel(target) for target in y]), "labels")
+    count, numbers = len(labels), labels.dtype.kind == "f"
+    continuous = numbers and np.isfinite(labels).all() and (labels % 1).any()
     require(
-        len(labels) == 2,
-        f"binary tasks need two classes, and y has {len(labels)}: {labels[:5].tolist()}",
+        count == 2,
+        "Only binary classification is supported: y has "
+        f"{count} class{'es' * (count != 1)}, {labels[:5].tolist()}"
+        f"{', and looks continuous: MultiTaskRegressor is for that' * bool(continuous)}",
     )
     return labels
 

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from difflib import get_close_matches
@@ -111,8 +112,14 @@ class Learner(LinearModels):
             classifier_tags=ClassifierTags(multi_class=False) if binary else None,
             regressor_tags=None if binary else RegressorTags(),
             input_tags=InputTags(),
-            non_deterministic=self.random_state is None,
+            non_deterministic=self.random_state is None and self._is_private(),
         )
+
+    def _is_private(self):
+        """Whether a fit draws noise, for settings that can be."""
+        with suppress(InputError):
+            return self._settings()[0].method.private
+        return True
 
     def resolved(self):
         """All settings, as the command line writes them.
