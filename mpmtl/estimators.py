@@ -61,7 +61,11 @@ class LinearModels:
             X, y = [taken(X, r) for r in rows], [y[r] for r in rows]
         else:
             X, y = ([X], [y]) if is_table(X) else (X, y)
-            require(np.ndim(y) != 0 and len(X) == len(y), f"X has {len(X)} tasks and y has others")
+            require(
+                all(hasattr(part, "__len__") and not isinstance(part, str) for part in (X, y)),
+                "give X and y as lists with an array for each task, or as one table and one array",
+            )
+            require(len(X) == len(y), f"X has {len(X)} tasks and y has {len(y)}")
             self.tasks_ = np.arange(1, len(X) + 1)
             y = [targets_of(t, f"task {k}") for k, t in enumerate(y, start=1)]
         names = names_of(X[0]) if len(X) else None
