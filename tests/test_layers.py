@@ -95,8 +95,10 @@ def test_a_breach_is_seen_in_every_form(source):
     ("module", "forbidden"),
     [
         ("mpmtl.auditing.audit, mpmtl.estimators, mpmtl.methods", OWN["library"]),
-        ("mpmtl.experiments.cli, mpmtl.experiments.audit", OWN["experiments"]),
-        ("mpmtl.experiments.learners", OWN["experiments"] | {"sklearn"}),
+        (
+            "mpmtl.experiments.cli, mpmtl.experiments.audit, mpmtl.experiments.learners",
+            OWN["experiments"] | {"sklearn"},
+        ),
         ("mpmtl.federation.cli", OWN["federation"] | {"flwr"}),  # an extra, loaded by Flower's apps
     ],
 )
