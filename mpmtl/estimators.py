@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 
 from mpmtl.data import MultiTaskData
-from mpmtl.errors import InputError, require
+from mpmtl.errors import InputError, require, shown
 from mpmtl.privacy.clipping import bounded
 from mpmtl.stacked import (
     as_given,
@@ -86,13 +86,14 @@ class LinearModels:
         data = MultiTaskData.checked(X, y, self.kind, names, columns, strict=strict)
         data = replace(data, pooled=self.kind == "regression", n_public=self._sizes())
         if self.norm is not None:
-            require(_is_number(self.norm), f"norm = {self.norm!r}: give None or a number above 0")
+            ok = is_finite(self.norm)
+            require(ok, f"norm = {shown(self.norm)}: give None or a number above 0")
             data = data.with_row_norm(self.norm)
         if self.target_range is not None and self.kind == "regression":
             data = data.with_target_range(*_pair("target_range", self.target_range))
         require(
             isinstance(self.intercept, bool | np.bool_),
-            f"intercept = {self.intercept!r}: give True or False",
+            f"intercept = {shown(self.intercept)}: give True or False",
         )
         return data.with_intercept() if self.intercept else data
 
@@ -102,7 +103,7 @@ class LinearModels:
         least, most = _pair("n_public", self.n_public)
         require(
             least == int(least) and most == int(most),
-            f"n_public = {self.n_public!r}: give (least, most), whole numbers",
+            f"n_public = {shown(self.n_public)}: give (least, most), whole numbers",
         )
         return int(least), int(most)
 
@@ -219,14 +220,17 @@ def _each(scores, function):
     return [function(s) for s in scores] if isinstance(scores, list) else function(scores)
 
 
-def _is_number(value):
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+def is_finite(value):
+    """Whether a setting is a real number, and not True or False."""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _pair(key, value):
     """Two numbers, or a sentence."""
     ok = isinstance(value, list | tuple | np.ndarray) and len(value) == 2
-    require(ok and all(map(_is_number, value)), f"{key} = {value!r}: give two numbers, (low, high)")
+    ok = ok and all(map(is_finite, value))
+    require(ok, f"{key} = {shown(value)}: give two numbers, (low, high)")
     return value
 
 
@@ -235,6 +239,6 @@ def _two(classes):
     ok = isinstance(classes, list | tuple | np.ndarray) and len(classes) == 2
     require(
         ok and len({repr(label) for label in classes}) == 2,
-        f"classes = {classes!r}: give two labels, (negative, positive)",
+        f"classes = {shown(classes)}: give two labels, (negative, positive)",
     )
     return np.asarray(classes)

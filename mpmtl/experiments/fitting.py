@@ -132,7 +132,7 @@ class Fit:
         return self.candidates[self.best]
 
 
-def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None):
+def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None, others=()):
     """Tune by cross-validation where there is something to choose, and fit all samples.
 
     Parameters
@@ -147,6 +147,8 @@ def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None):
         Keeps slow preparations for other fits, see `prepare`.
     engine : object, optional
         Takes the chunks of the last fit, see `mpmtl.chunks`.
+    others : tuple of str
+        Codes of caveats that come from how the data were read.
 
     Returns
     -------
@@ -163,7 +165,7 @@ def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None):
     datafit = divided(problem.datafit, engine) if method.by_chunks else problem.datafit
     fits = method.fit(datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
-    statement = settings.stated(method.statement(chosen, budget, problem.datafit))
+    statement = settings.stated(method.statement(chosen, budget, problem.datafit), others)
     if statement.claimed or statement.proved:
         statement = statement.for_tasks(train.n_tasks)
     return Fit(W[0], candidates, scores, best, statement, budget, problem, log)

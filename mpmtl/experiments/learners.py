@@ -15,8 +15,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mpmtl.errors import InputError, require
-from mpmtl.estimators import Classification, LinearModels, Regression
+from mpmtl.errors import InputError, require, shown
+from mpmtl.estimators import Classification, LinearModels, Regression, is_finite
 from mpmtl.experiments.config import instantiated, one_line, register_schema, unknown_choice
 from mpmtl.experiments.fitting import FitSettings, protected, tuned_fit
 from mpmtl.experiments.sweep import conf_dir
@@ -141,18 +141,18 @@ class Learner(LinearModels):
             groups = {group: OmegaConf.to_container(cfg[group], resolve=True) for group in GROUPS}
         except OmegaConfBaseException as error:
             raise InputError(one_line(error)) from error
-        require(_number(self.epsilon), f"epsilon = {self.epsilon!r}: give a number above 0")
-        word = isinstance(self.delta, str) and self.delta == "auto"
-        require(word or _number(self.delta), f"delta = {self.delta!r}: give 'auto' or a number")
-        delta = "auto" if word else float(self.delta)
-        return groups | {"epsilon": float(self.epsilon), "delta": delta}
+        epsilon, delta = self.epsilon, self.delta
+        auto = isinstance(delta, str) and delta == "auto"
+        require(is_finite(epsilon), f"epsilon = {shown(epsilon)}: give a number above 0")
+        require(auto or is_finite(delta), f"delta = {shown(delta)}: give 'auto' or a number")
+        return groups | {"epsilon": float(epsilon), "delta": "auto" if auto else float(delta)}
 
     def _settings(self):
         """The `FitSettings`, and all settings in words, which name the noise."""
         settings = self.resolved()
         words = json.dumps(settings, sort_keys=True)
         try:
-            parts = {group: instantiated(group, settings[group]) for group in GROUPS}
+            parts = {group: instantiated(group, settings[group]) for group in reversed(GROUPS)}
             method, mechanism = parts["method"], parts["privacy"]
             chosen = "privacy__noise" in vars(self)
             if mechanism.exact and not chosen:
@@ -163,7 +163,7 @@ class Learner(LinearModels):
             raise InputError(_in_python(error)) from error
         require(
             self.random_state is None or not mechanism.secure,
-            f"random_state = {self.random_state!r} seeds the noise, but that comes from the "
+            f"random_state = {shown(self.random_state)} seeds the noise, but that comes from the "
             f"operating system (noise=secure{'' if chosen else ', the default'}): leave it out, or "
             "give privacy__noise='seeded' for experiments that can be repeated",
         )
@@ -203,16 +203,16 @@ class Learner(LinearModels):
             def noise(fold):
                 return stream(self.random_state, "noise", digest, words, fold)
 
-        fit = tuned_fit(settings, data, noise)
         inferred = self.kind == "binary" and self.classes is None
-        self._tell(settings, fit.statement, inferred)
+        fit = tuned_fit(settings, data, noise, others=("pooled-schema",) if inferred else ())
+        self._tell(settings, fit.statement)
         self.settings_ = fit.chosen.as_row()
         self.idle_ = fit.problem.datafit.idle
         return self._keep(fit.W, data)
 
-    def _tell(self, settings, statement, inferred):
+    def _tell(self, settings, statement):
         """Keep the guarantee of the fit, and issue its caveats as warnings."""
-        self.privacy_ = settings.stated(statement, ("pooled-schema",) if inferred else ())
+        self.privacy_ = statement
         outside = chosen_outside(settings.method, settings.tuning)
         block = self.privacy_.as_dict() | {"outside_budget": outside, "n_tasks": len(self.tasks_)}
         self.caveats_ = {code: caveat_text(code, block) for code in self.privacy_.caveats}
@@ -351,9 +351,10 @@ def _choice(learner, group):
     name = getattr(learner, group)
     if name is None and group == "privacy":
         return None
-    require(isinstance(name, str), f"{group} = {name!r}: give a name, {', '.join(choices(group))}")
-    if name not in choices(group):
-        raise InputError(unknown_choice(group, name, choices(group)))
+    known = choices(group)
+    require(isinstance(name, str), f"{group} = {shown(name)}: give a name, {', '.join(known)}")
+    if name not in known:
+        raise InputError(unknown_choice(group, name, known))
     return name
 
 
@@ -385,7 +386,7 @@ def _put(cfg, path, value):
     key, inside = "__".join(path), where[path[-1]]
     require(
         not OmegaConf.is_dict(inside),
-        f"{key} = {value!r}: it holds settings, so give them, such as "
+        f"{key} = {shown(value)}: it holds settings, so give them, such as "
         f"{key}__{next(iter(inside), '') if OmegaConf.is_dict(inside) else ''}=...",
     )
     where[path[-1]] = value
@@ -398,9 +399,10 @@ def _plain(key, value):
     if isinstance(value, np.ndarray | list | tuple):
         return [_plain(key, one) for one in list(value)]
     ok = value is None or isinstance(value, bool | int | float | str)
+    far = isinstance(value, int) and abs(value) > 2**63
     require(
-        ok and not (isinstance(value, str) and "${" in value),
-        f"{key} = {value!r}: give a number, a word, True, False, None, or a list of these",
+        ok and not far and not (isinstance(value, str) and "${" in value),
+        f"{key} = {shown(value)}: give a number, a word, True, False, None, or a list of these",
     )
     return value
 
@@ -409,10 +411,6 @@ def _in_python(error):
     """The same sentence with Python's names of settings."""
     keys = rf"\b(?:{'|'.join(GROUPS)})(?:\.\w+)+"
     return re.sub(keys, lambda key: key[0].replace(".", "__"), str(error))
-
-
-def _number(value):
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
 
 
 def _whole(value):
@@ -431,7 +429,7 @@ def _generator(seed):
     elif not isinstance(seed, np.random.Generator):
         require(
             seed is None or _whole(seed),
-            f"random_state = {seed!r}: give None, a whole number of at least 0, or a generator",
+            f"random_state = {shown(seed)}: give a whole number of at least 0, or a generator",
         )
     generator = np.random.default_rng(seed)
     return lambda fold: generator
