@@ -191,8 +191,8 @@ def keys_of(method, Learner):
 @pytest.mark.parametrize(
     ("method", "every"),
     [
-        ("lr", 6),
-        ("fl_votes", 6),
+        ("lr", 12),
+        ("fl_votes", 12),
         *(
             pytest.param(method, 1, marks=pytest.mark.slow)
             for method in ("lr", "fl_votes", "fedrep", "mr_mtl", "stl_best", "dp_aggr")
