@@ -27,15 +27,22 @@ _PUBLIC = {
     "InputError": "mpmtl.errors",
     "MultiTaskData": "mpmtl.data",
     "NotFittedError": "mpmtl.estimators",
-    "SingleTaskLearner": "mpmtl.estimators",
-    "MultiTaskLearner": "mpmtl.estimators",
-    "PrivateFeatureLearner": "mpmtl.estimators",
-    "PrivateMultiTaskLearner": "mpmtl.estimators",
+    "MultiTaskClassifier": "mpmtl.experiments.learners",
+    "MultiTaskRegressor": "mpmtl.experiments.learners",
+}
+#: Names of earlier versions, and what stands for them now.
+_RENAMED = {
+    "SingleTaskLearner": "MultiTaskRegressor(method='stl')",
+    "MultiTaskLearner": "MultiTaskRegressor(method='mtl_lr')",
+    "PrivateMultiTaskLearner": "MultiTaskRegressor(method='lr', privacy='gaussian')",
+    "PrivateFeatureLearner": "MultiTaskRegressor(method='fl_local')",
 }
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name):
+    if name in _RENAMED:
+        raise AttributeError(f"mpmtl.{name} is now mpmtl.{_RENAMED[name]}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'mpmtl' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

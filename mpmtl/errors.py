@@ -9,6 +9,15 @@ class ResultsError(RuntimeError):
     """A results folder that cannot be used: locked, made with another config, or not writable."""
 
 
+def shown(value):
+    """A value in a sentence: as Python writes it, cut where it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # too many digits to be written
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def require(ok, message):
     """Raise `InputError(message)` unless `ok`; line breaks in quoted values become spaces.
 

@@ -5,6 +5,12 @@ import numpy as np
 from mpmtl.errors import InputError, require
 
 
+def as_given(X):
+    """What is no array and no list, but can be made an array, as that; anything else as it is."""
+    made = hasattr(X, "__array__") and not hasattr(X, "__len__")
+    return np.asarray(X) if made else X
+
+
 def is_table(X):
     """Whether X is one table, a DataFrame or rows of numbers, and not one table for each task."""
     require(not hasattr(X, "toarray"), "X is sparse: give a dense table, X.toarray()")
@@ -51,6 +57,57 @@ def distinct(labels, what):
         raise InputError(f"the {what} are of several types: make all of them text") from error
 
 
+def numbers_of(rows, where):
+    """One task's table as it is, if its form can be that of a table of real numbers.
+
+    What stands in its cells is not looked at.
+
+    Raises
+    ------
+    InputError
+        If it is sparse, complex, no table, or has no column.
+    """
+    require(not hasattr(rows, "toarray"), f"{where}: X is sparse: give a dense table, X.toarray()")
+    try:
+        shape = rows.shape if hasattr(rows, "shape") else np.shape(rows)
+    except ValueError as error:
+        raise InputError(f"{where}: the rows of X differ in length") from error
+    if not hasattr(rows, "columns"):
+        kind = np.asarray(rows).dtype.kind
+        require(kind != "c", f"{where}: Complex data not supported: give real numbers")
+    require(
+        len(shape) == 2,
+        f"{where}: X must be a table, and its shape is {tuple(shape)}. Reshape your data: "
+        "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
+    )
+    require(
+        shape[1] > 0,
+        f"{where}: X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required: "
+        "give it columns",
+    )
+    return rows
+
+
+def targets_of(y, where):
+    """One task's targets, shape (n,); a table with one column is taken as that.
+
+    Raises
+    ------
+    InputError
+        If they are a table with more columns, or complex.
+    """
+    try:
+        y = np.asarray(y)
+    except ValueError as error:
+        raise InputError(f"{where}: targets must be one number or label each") from error
+    require(y.dtype.kind != "c", f"{where}: Complex data not supported: give real targets")
+    require(
+        y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1),
+        f"{where}: y must have one target for each row, and its shape is {y.shape}",
+    )
+    return y.reshape(-1)
+
+
 def taken(X, rows):
     """Rows of a table, by their places."""
     return X.iloc[rows] if hasattr(X, "columns") else np.asarray(X)[rows]
@@ -88,9 +145,13 @@ def matched(X, names):
 def two_classes(y):
     """The two labels in the targets of all tasks, sorted: the second counts as 1."""
     labels, _ = distinct(np.concatenate([np.ravel(target) for target in y]), "labels")
+    count, numbers = len(labels), labels.dtype.kind == "f"
+    continuous = numbers and np.isfinite(labels).all() and (labels % 1).any()
     require(
-        len(labels) == 2,
-        f"binary tasks need two classes, and y has {len(labels)}: {labels[:5].tolist()}",
+        count == 2,
+        "Only binary classification is supported: y has "
+        f"{count} class{'es' * (count != 1)}, {labels[:5].tolist()}"
+        f"{', and looks continuous: MultiTaskRegressor is for that' * bool(continuous)}",
     )
     return labels
 

@@ -13,10 +13,8 @@ from mpmtl.data import MultiTaskData, assign_folds, split
 from mpmtl.datafits import LIMIT, datafit_for, squared_loss
 from mpmtl.errors import InputError
 from mpmtl.metrics import evaluate, heldout_error
-from mpmtl.penalties import L1
 from mpmtl.solvers.gaussian_prior import PriorPath, rows_at
 from mpmtl.solvers.noisy_covariance import Prior
-from mpmtl.solvers.proximal import solve_each
 from mpmtl.solvers.relations import TaskSolver
 from mpmtl.solvers.single_task import ridge_path, ridge_solver
 
@@ -169,22 +167,6 @@ def test_a_fold_of_nothing_leaves_the_others_samples_alone(rng):
     assert not merged.idle.any()
     np.testing.assert_allclose(ridge_path(merged, [0.1])[0, 0], ridge_path(parts[1], [0.1])[0, 0])
     assert type(lost).merged([lost, lost]).idle.tolist() == [True, False, False]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_lasso_of_a_task_is_its_own(kind, rng):
-    data = ragged_data(rng, 5, D, kind)
-    plain = solve_each(datafit_for(data), L1(), 0.05)[0]
-    for name in ("X times 1e+30", "y times 1e+160", "one NaN", "no row", "zero"):
-        other = with_task(data, *SHAPES[name](data.X[ONE], data.y[ONE]))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            W, gaps, n_rounds = solve_each(datafit_for(other), L1(), 0.05)
-        assert np.isfinite(W).all()
-        others = np.arange(5) != ONE
-        np.testing.assert_array_equal(W[others], plain[others])
-        assert gaps[others].max() <= 1e-8
-        assert n_rounds.shape == gaps.shape == (5,)
 
 
 @pytest.mark.parametrize("kind", KINDS)

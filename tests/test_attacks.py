@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from conftest import make_run, ragged_data
+from sklearn.base import clone
 
-from mpmtl import Gaussian, PrivateFeatureLearner, PrivateMultiTaskLearner, Wishart
+from mpmtl import Gaussian, MultiTaskClassifier, MultiTaskRegressor, Wishart
 from mpmtl.data import MultiTaskData
 from mpmtl.data.tasks import assign_folds, split
 from mpmtl.datafits import datafit_for
@@ -19,11 +20,20 @@ from mpmtl.privacy.mechanisms import OutputPerturbation
 from mpmtl.privacy.releases import Budget, relation
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpmtl.PrivacyCaveat")
+#: Every constant is public, so that nothing is chosen from all tasks' data.
+PUBLIC = {
+    "delta": 1e-4,
+    "privacy": "gaussian",
+    "tuning": "fixed",
+    "method__eta": "public",
+    "method__loss_average": True,
+    "norm": 1.0,
+}
 LEARNERS = [
-    PrivateFeatureLearner(epsilon=1.0, delta=1e-4, rounds=2),
-    PrivateFeatureLearner(epsilon=1.0, delta=1e-4, tuning="votes"),
-    PrivateMultiTaskLearner(epsilon=1.0, delta=1e-4, n_rounds=3),
-    PrivateMultiTaskLearner(epsilon=1.0, delta=1e-4, n_rounds=3, penalty="l21", kind="binary"),
+    MultiTaskRegressor("fl_local", delta=1e-4, method__rounds=2),
+    MultiTaskRegressor("fl_votes", delta=1e-4),
+    MultiTaskRegressor("lr", **PUBLIC, method__grid__n_rounds=3),
+    MultiTaskClassifier("gs", **PUBLIC, method__grid__n_rounds=3, classes=(-1, 1)),
 ]
 
 
@@ -38,7 +48,7 @@ def test_no_value_of_one_task_stops_the_fit_of_all(learner, size, of, rng):
         X[2] = X[2] * size
     else:
         y[2] = y[2] * size
-    fitted = replace(learner).fit(X, y, np.random.default_rng(0))
+    fitted = clone(learner).fit(X, y)
     assert np.isfinite(fitted.coef_).all()
 
 
@@ -115,11 +125,12 @@ class _Shape:
 def test_another_tasks_rows_do_not_set_the_step_of_the_learner(rng):
     """With the step 1/max L_i over all data one task times 100 moved every other model."""
     data = ragged_data(rng, 5, 3)
-    learner = PrivateMultiTaskLearner(epsilon=1e9, lam=0.0, n_rounds=2)
+    learner = MultiTaskRegressor("lr", **PUBLIC, method__grid__lam=0, method__grid__n_rounds=2)
+    learner.set_params(epsilon=1e9, privacy__noise="seeded", random_state=0)
     coefs = []
     for factor in (1.0, 100.0):
         X = [data.X[0] * factor, *data.X[1:]]
-        coefs.append(replace(learner).fit(X, data.y, np.random.default_rng(0)).coef_[1:])
+        coefs.append(clone(learner).fit(X, data.y).coef_[1:])
     assert np.abs(coefs[0] - coefs[1]).max() < 1e-6  # lambda = 0: M = I but for the noise
     assert "tuning-not-charged" not in learner.fit(data.X, data.y).privacy_.caveats
 
@@ -127,7 +138,7 @@ def test_another_tasks_rows_do_not_set_the_step_of_the_learner(rng):
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_no_row_is_in_a_saved_learner(learner, rng):
     data = ragged_data(rng, 5, 3, learner.kind)
-    saved = pickle.dumps(replace(learner).fit(data.X, data.y))
+    saved = pickle.dumps(clone(learner).fit(data.X, data.y))
     assert data.X[0][0].tobytes() not in saved
     assert data.y[0].tobytes() not in saved
 
@@ -136,7 +147,7 @@ def test_a_feature_that_is_constant_everywhere_does_not_decide_whether_there_is_
     data = ragged_data(rng, 4, 3)
     X = [np.column_stack([rows[:, :2], np.ones(len(rows))]) for rows in data.X]
     assert MultiTaskData.checked(X, data.y).n_features == 3
-    PrivateFeatureLearner(epsilon=1.0, delta=1e-3).fit(X, data.y)
+    MultiTaskRegressor(delta=1e-3).fit(X, data.y)
 
 
 def test_test_errors_and_tuning_are_caveats_of_a_run():

@@ -19,9 +19,7 @@ from mpmtl import (
     Gaussian,
     InputError,
     Laplace,
-    PrivateFeatureLearner,
-    PrivateMultiTaskLearner,
-    Wishart,
+    MultiTaskRegressor,
     audit,
 )
 from mpmtl.auditing.bounds import delta_bound
@@ -293,20 +291,26 @@ def test_caveats_of_other_noise_and_other_choices_stay():
 
 
 @pytest.mark.filterwarnings("ignore::mpmtl.PrivacyCaveat")
-@pytest.mark.parametrize("learner", [PrivateFeatureLearner, PrivateMultiTaskLearner])
-def test_python_learners_take_no_seed_unless_one_is_given(learner, rng):
+@pytest.mark.parametrize("method", ["fl_local", "fl_votes", "lr", "gs", "mr_mtl"])
+def test_python_learners_take_no_seed_unless_one_is_given(method, rng):
     X = [rng.standard_normal((6, 3)) for _ in range(4)]
     y = [x[:, 0] for x in X]
-    fits = [learner().fit(X, y) for _ in range(2)]
+
+    def fitted(**settings):
+        settings = {"privacy": "gaussian", "tuning": "fixed"} | settings
+        return MultiTaskRegressor(method, **settings).fit(X, y)
+
+    fits = [fitted() for _ in range(2)]
     assert all(not set(NOISE_CAVEATS) & set(fit.privacy_.caveats) for fit in fits)
     assert (fits[0].coef_ != fits[1].coef_).any()
-    seeded = [learner().fit(X, y, np.random.default_rng(1)) for _ in range(2)]
+    seeded = [fitted(privacy__noise="seeded", random_state=1) for _ in range(2)]
     assert set(NOISE_CAVEATS) <= set(seeded[0].privacy_.caveats)
     np.testing.assert_array_equal(*(fit.coef_ for fit in seeded))
-    with pytest.raises(InputError, match="never comes from a seed"):
-        learner(mechanism=Gaussian(noise="secure")).fit(X, y, rng)
-    if learner is PrivateMultiTaskLearner:
-        wishart = learner(mechanism=Wishart()).fit(X, y)
+    for noise in ({}, {"privacy__noise": "secure"}):
+        with pytest.raises(InputError, match="comes from the operating system"):
+            fitted(random_state=1, **noise)
+    if method in ("lr", "gs"):
+        wishart = fitted(privacy="wishart")
         assert set(NOISE_CAVEATS) <= set(wishart.privacy_.caveats)
 
 

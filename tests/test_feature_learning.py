@@ -8,10 +8,10 @@ from conftest import TINY, make_run, ragged_data, separate_tasks
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
+from mpmtl import MultiTaskClassifier
 from mpmtl.data import GroupSparse, LowRank, MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.errors import InputError
-from mpmtl.estimators import PrivateFeatureLearner
 from mpmtl.experiments.runner import run_replicate
 from mpmtl.methods import Budget, FeatureLearning, FitLog
 from mpmtl.methods.prior_steps import (
@@ -400,9 +400,11 @@ def test_runs_from_the_command_line_configs(name, privacy):
 
 def test_binary_data_from_python_and_the_range_of_settings(rng):
     data = ragged_data(rng, m=6, d=3, kind="binary")
-    learner = PrivateFeatureLearner(epsilon=5.0, delta=1e-3, kind="binary")
+    learner = MultiTaskClassifier(
+        epsilon=5.0, delta=1e-3, classes=(-1, 1), privacy__noise="seeded", random_state=0
+    )
     with pytest.warns(PrivacyCaveat) as caveats:
-        learner.fit(data.X, data.y, np.random.default_rng(0))
+        learner.fit(data.X, data.y)
     assert {str(c.message).split(":")[0] for c in caveats} == {"float-noise", "reproducible-rng"}
     assert learner.coef_.shape == (6, 3)
     assert learner.privacy_.proved.epsilon == 5.0

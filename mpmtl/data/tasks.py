@@ -273,7 +273,7 @@ def assign_folds(data, n_folds, rng, stratified=True):
     require(
         data.n_samples.max() >= 2,
         "no task has two training samples, which cross-validation needs: tuning=fixed, or a larger "
-        "train_fraction",
+        f"train_fraction (the largest task has n_samples = {data.n_samples.max()})",
     )
     folds = []
     for y, own in zip(data.y, _own_streams(data, rng, stratified), strict=True):

@@ -14,7 +14,8 @@ from mpmtl.auditing.audit import (
     subjects_for,
 )
 from mpmtl.errors import require
-from mpmtl.experiments.config import AuditSchema, check_budget, instantiated, resolved
+from mpmtl.experiments.config import AuditSchema, instantiated, resolved
+from mpmtl.experiments.fitting import check_budget
 from mpmtl.experiments.layout import WIDTH, Progress, card_text, one_line
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import caveat_lines, marked, pair_words

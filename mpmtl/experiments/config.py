@@ -19,11 +19,13 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mpmtl.data.real import RealData
 from mpmtl.errors import InputError, require
+from mpmtl.experiments.fitting import FitSettings, protected
 from mpmtl.experiments.ledger import Account
 from mpmtl.experiments.pairs import register_pairs
 from mpmtl.experiments.tuning import by_density, is_tuned
-from mpmtl.methods import Budget, Method
-from mpmtl.privacy.mechanisms import NoNoise, check_kind
+from mpmtl.methods import Method
+from mpmtl.privacy.mechanisms import NoNoise
+from mpmtl.privacy.statements import NOISE_CAVEATS
 
 GROUPS = ("dataset", "method", "privacy", "tuning", "parallel")
 #: Keys that say how a run is carried out, not what comes out of it.
@@ -122,17 +124,14 @@ def _as_word(key, *, _root_):
     return re.sub(r"[^\w.]+", "-", str(value)).strip("-.") or "none"
 
 
-@dataclass(frozen=True)
-class Run:
-    """Everything that a run needs.
+@dataclass(frozen=True, kw_only=True)
+class Run(FitSettings):
+    """Everything that a run needs, besides what every fit needs.
 
     Attributes
     ----------
-    dataset, method, mechanism, tuning, parallel
-        The instantiated choices. `mechanism` is `NoNoise` for methods that are not private.
-    epsilon : float
-        inf where nothing is protected.
-    delta : float or "auto"
+    dataset, parallel
+        The instantiated choices.
     settings : dict
         The resolved config without the execution keys: what the numbers depend on.
     grid : str
@@ -145,12 +144,6 @@ class Run:
     """
 
     dataset: Any
-    method: Any
-    mechanism: Any
-    tuning: Any
-    epsilon: float
-    delta: Any
-    seed: int
     n_replicates: int
     n_jobs: int
     parallel: Any
@@ -184,20 +177,13 @@ class Run:
         parts = (self.dataset.name, self.method.name, self.mechanism.name)
         return "/".join((*self.tag.split("/"), *parts, f"eps-{self.epsilon:g}")).lstrip("/")
 
-    def budget(self, n_tasks):
-        """The budget of a fit on `n_tasks` tasks; delta = auto is 1/(m log m)."""
-        delta = self.delta
-        if delta == "auto":
-            if isinstance(self.mechanism, NoNoise):
-                delta = 0.0
-            else:
-                require(
-                    n_tasks >= 2,
-                    "delta = auto is 1/(m log m), which needs m >= 2 tasks: set "
-                    "delta to a number in [0, 1)",
-                )
-                delta = 1 / (n_tasks * math.log(n_tasks))
-        return Budget(self.mechanism, self.epsilon - sum(self.beside.values()), delta)
+    def stated(self, statement, others=()):
+        """The statement of a fit within the run: with what was bought besides, and all caveats."""
+        for words, epsilon in self.beside.items():
+            exact = self.mechanism.secure and words.startswith("the test error")
+            statement = statement.beside(epsilon, words, () if exact else NOISE_CAVEATS)
+        shown = ("evaluation-not-charged",) if self.evaluation == "exact" else ()
+        return super().stated(statement, (*getattr(self.dataset, "caveats", ()), *shown, *others))
 
     def owners(self, replicate):
         """Digest of a replicate's whole data: that of the table, where it is split anew."""
@@ -254,9 +240,9 @@ def build(cfg):
     method, mechanism = chosen["method"], chosen["privacy"]
     epsilon, delta = settings["epsilon"], settings["delta"]
     evaluation = _evaluation(evaluation, chosen)
+    spent = 0.0
     if not method.private or isinstance(mechanism, NoNoise):
         # Neither the budget nor the mechanism matters: one folder, whatever was asked for.
-        mechanism, epsilon, delta = NoNoise(), math.inf, "auto"
         recorded |= {"epsilon": None, "delta": None, "privacy": {"name": "none"}}
     else:
         spent = _schema_epsilon(chosen["dataset"])
@@ -272,7 +258,7 @@ def build(cfg):
             f"evaluation_epsilon = {evaluation} leaves nothing of epsilon = {epsilon}, of which it "
             "is a part",
         )
-        check_budget(method, mechanism, epsilon - spent, delta)
+    mechanism, epsilon, delta = protected(method, mechanism, epsilon, delta, spent)
     require(
         re.fullmatch(r"(\w[\w.=-]*(/(?!$)|$))*", settings["tag"]) is not None,
         f"tag = {settings['tag']}: use letters, digits, - and /, for a folder below results_dir",
@@ -443,25 +429,6 @@ KIND_NAMES = {
     str: "a word",
     NoneType: "null",
 }
-
-
-def check_budget(method, mechanism, epsilon, delta):
-    """Refuse a budget, or a mechanism that does not perturb what the method shows."""
-    try:
-        for kind in method.kinds:
-            check_kind(mechanism, kind)
-    except InputError as error:  # what the library calls a mechanism is chosen by privacy=
-        raise InputError(str(error).replace("mechanism ", "privacy=", 1)) from error
-    require(
-        epsilon > 0 and math.isfinite(epsilon),
-        f"epsilon = {epsilon} must be finite and above 0 (privacy=none switches the noise off)",
-    )
-    if delta != "auto":
-        require(
-            isinstance(delta, int | float) and 0 <= delta < 1,
-            f"delta = {delta} must be auto or a number in [0, 1)",
-        )
-        mechanism.budgets(epsilon, delta, 1)  # a mechanism may need delta > 0
 
 
 def one_line(error):

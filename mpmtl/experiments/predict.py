@@ -23,6 +23,7 @@ from mpmtl.data.reading import (
 )
 from mpmtl.errors import require
 from mpmtl.experiments.commands import add_format, command_parser, format_of
+from mpmtl.experiments.explain import explanation, own_units
 
 
 def task_models(method, data, W):
@@ -37,13 +38,14 @@ def task_models(method, data, W):
     Returns
     -------
     list of dict
-        Ready for JSON; nothing of another task is in it.
+        Ready for JSON; nothing of another task is in it. "coef" is for rows prepared by "recipe",
+        "own_units" (`explain.own_units`) for the columns as they stand in the table.
     """
     offset, scale = data.units
     slopes, intercepts = W, np.zeros(len(W))
     if data.intercept:
         slopes, intercepts = W[:, :-1], W[:, -1]
-    return [
+    models = [
         {
             "task": name,
             "method": method,
@@ -55,6 +57,26 @@ def task_models(method, data, W):
         }
         for i, name in enumerate(data.task_names)
     ]
+    for model in models:
+        model["own_units"] = _own_units(model)
+    return models
+
+
+def _own_units(model):
+    """Slopes and intercept in the table's own units; None where rows are scaled to unit length."""
+    encoder = _encoder(model["features"], model["recipe"])
+    if encoder.rows == "unit":
+        return None
+    slopes, intercept, _ = own_units(encoder, model["coef"], model["intercept"])
+    named = dict(zip(encoder.features, slopes.tolist(), strict=True))
+    return {"slopes": named, "intercept": intercept}
+
+
+def _encoder(names, recipe):
+    """The encoder of a model's recipe; without one, columns of the features' names as they are."""
+    if recipe is None:
+        return Encoder(tuple(map(Column, names)), rows="none")
+    return Encoder.from_dict(recipe["encoder"])
 
 
 def read_model(path):
@@ -71,11 +93,11 @@ def read_model(path):
         model = json.loads(path.read_text(encoding="utf-8"))
         names, recipe = [str(name) for name in model["features"]], model["recipe"]
         coef, intercept = np.array(model["coef"], dtype=float), float(model["intercept"])
+        encoder = _encoder(names, recipe)
         if recipe is None:
-            encoder, form = Encoder(tuple(map(Column, names)), rows="none"), Format()
-            fill, target, positive = coef * 0, "the target", "1"
+            form, fill, target, positive = Format(), coef * 0, "the target", "1"
         else:
-            encoder, form = Encoder.from_dict(recipe["encoder"]), Format(**recipe["format"])
+            form = Format(**recipe["format"])
             fill = np.array(recipe["fill"], dtype=float)
             target, positive = recipe["target"], recipe["positive"]
         ok = coef.shape == fill.shape == (len(names),) and encoder.features == names
@@ -180,6 +202,12 @@ def _run(options):
         "save_models=true, or one of its files",
     )
     models = {model["task"]: model for model in map(read_model, paths)}
+    if options.explain:
+        print(explanation(models))
+        return
+    for key in ("table", "task"):
+        given = getattr(options, key) is not None
+        require(given, f"{'--' * (key == 'task')}{key} is missing: give it, or --explain")
     first = next(iter(models.values()))
     form, task = format_of(options, first["format"]), column_name(options.task)
     source = read_table(options.table, form)
@@ -214,8 +242,15 @@ def main():
         "Apply the models that mpmtl-run ... save_models=true wrote to a table.",
     )
     parser.add_argument("models", help="folder models/replicate-... of a run, or one task's file")
-    parser.add_argument("table", help="CSV or Parquet file with the columns of the training table")
-    parser.add_argument("--task", required=True, help="column that names the task")
+    parser.add_argument(
+        "table", nargs="?", help="CSV or Parquet file with the columns of the training table"
+    )
+    parser.add_argument("--task", help="column that names the task")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="say what raises each task's predictions, in the table's own units, without a table",
+    )
     parser.add_argument("--out", help="CSV file to write; default: standard output")
     parser.add_argument("--column", default="prediction", help="name of the column that is added")
     add_format(parser, "as the training table")

@@ -5,7 +5,6 @@ import json
 import secrets
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import numpy as np
 from mpmtl.chunks import CHUNK
 from mpmtl.data.real import RealData
 from mpmtl.datafits import datafit_for
-from mpmtl.divided import divided
 from mpmtl.errors import ResultsError
+from mpmtl.experiments.fitting import tuned_fit
 from mpmtl.experiments.layout import WIDTH, Progress
 from mpmtl.experiments.ledger import charge
 from mpmtl.experiments.parallel import WorkerDied
@@ -31,19 +30,12 @@ from mpmtl.experiments.terminal import (
     summary_row,
     worst_statement,
 )
-from mpmtl.experiments.tuning import (
-    chosen_outside,
-    cross_validate,
-    edges,
-    is_tuned,
-    prepare,
-)
-from mpmtl.methods import Budget, FitLog, Scales
+from mpmtl.experiments.tuning import chosen_outside, edges
+from mpmtl.methods import Budget, Scales
 from mpmtl.metrics import WORST, clipped_errors, dominating, error_per_task, evaluate
 from mpmtl.privacy.mechanisms import Laplace
 from mpmtl.privacy.releases import vector_sum
 from mpmtl.privacy.spending import Spent
-from mpmtl.privacy.statements import NOISE_CAVEATS
 from mpmtl.streams import stream
 
 WORKER_RETRIES = 2  # a killed worker's replicates are tried again this often
@@ -69,37 +61,22 @@ def run_replicate(run, replicate, keep=None, engine=None):
     """
     started = time.perf_counter()
     train, test = run.draw(replicate)
-    budget = run.budget(train.n_tasks)
-    problem = prepare(train, run.tuning, run.method, run.seed, replicate, keep)
-    candidates = run.method.candidates(problem.scales)
-
     data, settings = train.digest(), json.dumps(run.settings, sort_keys=True)
 
     def noise(fold):  # two runs never share a draw: the difference would be free of noise
         return stream(run.seed, "noise", data, settings, replicate, fold)
 
-    scores = np.full(len(candidates), np.nan)
-    if len(candidates) > 1:
-        scores = cross_validate(run.method, problem, candidates, budget, noise, run.tuning.search)
-    best = int(np.argmin(scores)) if len(candidates) > 1 else 0
-    chosen, log = candidates[best], FitLog()
-    datafit = divided(problem.datafit, engine) if run.method.by_chunks else problem.datafit
-    fits = run.method.fit(datafit, problem.start, [chosen], budget, noise("refit"), log)
-    ((_, W),) = fits
-    statement = run.method.statement(chosen, budget, problem.datafit)
-    statement = _of_run(run, statement)
-    if statement.claimed or statement.proved:
-        statement = statement.for_tasks(train.n_tasks)
+    fit = tuned_fit(run, train, noise, replicate, keep, engine)
+    chosen, log, budget, datafit = fit.chosen, fit.log, fit.budget, fit.problem.datafit
     arrays, models = log.arrays if run.evaluation == "exact" else {}, []
     if run.save_models:
-        models = task_models(run.method.name, train, W[0])
+        models = task_models(run.method.name, train, fit.W)
         if log.released:
             shapes = {part.shape for part in log.released}
             kept = {f"released_{t}": part for t, part in enumerate(log.released, start=1)}
             arrays = arrays | (kept if len(shapes) > 1 else {"released": np.stack(log.released)})
-    metrics, dominant = _test_metrics(run, train, test, W[0], problem.start, noise)
-    if run.evaluation != "exact":
-        scores[:] = np.nan  # exact errors as well
+    metrics, dominant = _test_metrics(run, train, test, fit.W, fit.problem.start, noise)
+    scores = fit.scores if run.evaluation == "exact" else fit.scores * np.nan  # exact as well
     return {
         "replicate": replicate,
         "replicates": [
@@ -122,18 +99,18 @@ def run_replicate(run, replicate, keep=None, engine=None):
                 "candidate": k,
                 **candidate.as_row(),
                 "score": score if np.isfinite(score) else None,
-                "chosen": k == best,
+                "chosen": k == fit.best,
             }
-            for k, (candidate, score) in enumerate(zip(candidates, scores, strict=True))
+            for k, (candidate, score) in enumerate(zip(fit.candidates, scores, strict=True))
         ],
-        "trace": _trace_rows(run, replicate, chosen, budget, problem.datafit, log),
+        "trace": _trace_rows(run, replicate, chosen, budget, datafit, log),
         "timing": [{"replicate": replicate, "seconds": time.perf_counter() - started}],
-        "owners": _owner_rows(run, replicate, train, test, W[0], problem.start),
-        "privacy": statement.as_dict()
+        "owners": _owner_rows(run, replicate, train, test, fit.W, fit.problem.start),
+        "privacy": fit.statement.as_dict()
         | {"outside_budget": chosen_outside(run.method, run.tuning), "n_tasks": train.n_tasks},
         "dominating": dominant,
         "settings": chosen.as_row(),
-        "edges": edges(run.method.limits(), chosen, candidates),
+        "edges": edges(run.method.limits(), chosen, fit.candidates),
         "arrays": arrays,
         "models": models,
     }
@@ -182,19 +159,6 @@ def noisy_error(run, errors, noise):
     return float(half + gate(1, (errors - half)[:, None], half)[0] / len(errors))
 
 
-def _of_run(run, statement):
-    """The statement of a fit within a run: with what was bought besides, and all caveats."""
-    for words, epsilon in run.beside.items():
-        exact = run.mechanism.secure and words.startswith("the test error")
-        statement = statement.beside(epsilon, words, () if exact else NOISE_CAVEATS)
-    if not (statement.claimed or statement.proved):
-        return statement
-    tuned = ("tuning-not-charged",) if is_tuned(run.method, run.tuning) else ()
-    shown = ("evaluation-not-charged",) if run.evaluation == "exact" else ()
-    caveats = (*tuned, *statement.caveats, *getattr(run.dataset, "caveats", ()), *shown)
-    return replace(statement, caveats=tuple(dict.fromkeys(caveats)))
-
-
 def planned_spending(run, train):
     """What one fit on these tasks spends at most, whatever is chosen, and the caveats of that.
 
@@ -206,7 +170,7 @@ def planned_spending(run, train):
     gradient, blocks = np.ones(datafit.shape), {}
     for lipschitz in (1.0, 100.0):
         for candidate in method.candidates(Scales(lipschitz, gradient, 1.0)):
-            block = _of_run(run, method.statement(candidate, budget, datafit)).as_dict()
+            block = run.stated(method.statement(candidate, budget, datafit)).as_dict()
             blocks[json.dumps([block.get("cost"), block["proved"]])] = block
     blocks = list(blocks.values())
     return Spent.by(blocks), sorted({code for block in blocks for code in block["caveats"]})

@@ -10,7 +10,7 @@ from mpmtl.data.tasks import assign_folds
 from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
 from mpmtl.errors import require
 from mpmtl.methods import Scales
-from mpmtl.methods.base import one_of
+from mpmtl.methods.base import NOMINAL, one_of
 from mpmtl.metrics import heldout_error, heldout_loss
 from mpmtl.solvers.single_task import fold_paths, ridge_path
 from mpmtl.streams import stream
@@ -65,11 +65,12 @@ class Tuning:
     search: str = "grid"
 
     def __post_init__(self):
-        single = isinstance(self.ridge, int | float)
-        object.__setattr__(self, "ridge", (self.ridge,) if single else tuple(self.ridge))
+        several = isinstance(self.ridge, list | tuple)
+        object.__setattr__(self, "ridge", tuple(self.ridge) if several else (self.ridge,))
         require(len(self.ridge) > 0, "ridge is empty: give at least one value")
         for value in self.ridge:
-            ok = isinstance(value, int | float) and 0 <= value < np.inf
+            ok = isinstance(value, int | float) and not isinstance(value, bool)
+            ok = ok and 0 <= value < np.inf
             require(ok, f"ridge = {value} must be finite and at least 0")
         require(self.folds >= 2, f"folds = {self.folds}: use at least 2")
         one_of("density", self.density, DENSITIES)
@@ -84,7 +85,7 @@ def is_tuned(method, tuning):
 
 def chosen_outside(method, tuning):
     """What a run chooses from all tasks' data, outside the budget, in words; () if nothing."""
-    rows = [c.as_row() for c in method.candidates(Scales(1.0, np.ones((1, 1)), 1.0))]
+    rows = [c.as_row() for c in method.candidates(NOMINAL)]
     keys = dict.fromkeys(key for row in rows for key in row)
     varied = [SETTING_WORDS.get(k, k) for k in keys if len({row.get(k) for row in rows}) > 1]
     words = [word.replace("lam", "lambda") for word in varied]

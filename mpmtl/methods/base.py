@@ -178,12 +178,14 @@ class Method(ABC):
         checked = {}
         for key, setting in self.settings.items():
             values = grid.get(key, setting.default)
-            values = (values,) if isinstance(values, str | int | float) else tuple(values)
+            values = tuple(values) if isinstance(values, list | tuple) else (values,)
             require(len(values) > 0, f"grid.{key} is empty: give at least one value")
             for value in values:
+                ok = isinstance(value, str | int | float)
+                ok = ok and isinstance(value, bool) == isinstance(setting.default, bool)
                 try:
-                    ok = setting.allowed(value)
-                except (TypeError, ValueError):
+                    ok = ok and bool(setting.allowed(value))
+                except (TypeError, ValueError, OverflowError):
                     ok = False
                 require(ok, f"grid.{key} = {value} must be {setting.rule}")
             checked[key] = values
@@ -242,7 +244,7 @@ class Method(ABC):
 
     def n_candidates(self):
         """Number of candidates, which does not depend on the data."""
-        return len(self.candidates(Scales(1.0, np.ones((1, 1)), 1.0)))
+        return len(self.candidates(NOMINAL))
 
     def round_budgets(self, candidate, budget, datafit):
         """Budget of each round of a fit, shape (T,)."""
@@ -297,6 +299,8 @@ class Scales:
         return 1.0 if unit == "absolute" or self.public else self.median_norm or 1.0
 
 
+#: Where only the number and the names of candidates count: any data of many features.
+NOMINAL = Scales(1.0, np.ones((1, 4096)), 1.0)
 LAM_UNITS = ("max", "absolute")
 K_UNITS = ("median", "absolute")
 

@@ -96,7 +96,8 @@ class SingleTask(Method):
             solver = Lasso("l1", "l1", private=False, init="zero")
             chosen = [PathCandidate(candidates[i].lam, candidates[i].n_rounds) for i in lasso]
             slopes, restored = about_means(datafit)
-            for indices, W in solver.fit(slopes, W0, chosen, NO_BUDGET, rng):
+            start = np.zeros(slopes.shape)  # without the intercept, which has no rounds
+            for indices, W in solver.fit(slopes, start, chosen, NO_BUDGET, rng):
                 yield np.array(lasso)[indices], restored(W)
 
     @property

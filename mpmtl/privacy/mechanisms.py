@@ -6,7 +6,7 @@ sums and scaling are the gate's (`privacy.releases`).
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
@@ -188,24 +188,6 @@ class PureMechanism(Mechanism):
 def on_grid(sample, shape):
     """Exact standard noise in units of 1/STEPS, as floats that hold it without rounding."""
     return sample(math.prod(shape)).reshape(shape) / STEPS
-
-
-def source_of_noise(mechanism, rng):
-    """Mechanism and generator of a fit: noise=secure where it can be, unless a generator is given.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-    rng : numpy.random.Generator or None
-    """
-    if rng is None:
-        mechanism = replace(mechanism, noise="secure") if mechanism.exact else mechanism
-        return mechanism, np.random.default_rng()
-    require(
-        not mechanism.secure,
-        "rng is given, and noise=secure never comes from a seed: leave one of them out",
-    )
-    return mechanism, rng
 
 
 def outside_cone(E):

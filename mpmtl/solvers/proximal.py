@@ -259,19 +259,3 @@ def solve(datafit, penalty, lam, tol=1e-8, max_rounds=20_000, W0=None, mu=0.0):
             if gap <= tol:
                 break
     return W[0], gap, t
-
-
-def solve_each(datafit, penalty, lam, tol=1e-8, max_rounds=20_000):
-    """`solve` for every task by itself: steps, restarts and the end of one concern no other.
-
-    Returns
-    -------
-    W : ndarray, shape (m, d)
-    gaps : ndarray, shape (m,)
-    n_rounds : ndarray of int, shape (m,)
-    """
-    tasks = [datafit.task(i) for i in range(datafit.shape[0])]
-    W, gaps, n_rounds = zip(
-        *(solve(task, penalty, lam, tol, max_rounds) for task in tasks), strict=True
-    )
-    return np.concatenate(W), np.array(gaps), np.array(n_rounds)
