@@ -62,6 +62,8 @@ test-full: install  ## all tests, the slow statistical ones included
 bench: install  ## time every method, whole runs and other solvers: tables (wants a quiet machine)
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_solvers.py
+	$(BIN)/python scripts/bench_scale.py
+	$(BIN)/python scripts/bench_scale.py --partitions 100000
 
 bench-tables: install  ## compare with ridge, mixed and pooled models on 20 real tables, 30 minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tables]'
