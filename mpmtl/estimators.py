@@ -84,7 +84,11 @@ class LinearModels:
         names = [str(label) for label in self.tasks_]
         columns = list(getattr(self, "feature_names_in_", ())) or None
         data = MultiTaskData.checked(X, y, self.kind, names, columns, strict=strict)
-        data = replace(data, pooled=self.kind == "regression", n_public=self._sizes())
+        return self._prepared(replace(data, n_public=self._sizes()))
+
+    def _prepared(self, data):
+        """Data clipped and scaled by public constants, with an intercept if it is asked for."""
+        data = replace(data, pooled=self.kind == "regression")
         if self.norm is not None:
             ok = is_finite(self.norm)
             require(ok, f"norm = {shown(self.norm)}: give None or a number above 0")

@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 from conftest import ragged_data
 
-from mpmtl import chunks
+from mpmtl import MultiTaskClassifier, MultiTaskRegressor, chunks
 from mpmtl.chunks import Chunked, Contributions, Serial, slices
 from mpmtl.data import Partitions
 from mpmtl.datafits import SquaredLoss, datafit_for
 from mpmtl.divided import DividedLoss
 from mpmtl.errors import InputError
-from mpmtl.estimators import PrivateFeatureLearner
 from mpmtl.experiments.parallel import DaskChunks, Local
 from mpmtl.methods import Budget, FeatureLearning, MeanRegularised, Proximal, ProximalCandidate
 from mpmtl.methods.mean_regularised import MeanRegularisedCandidate
@@ -202,7 +201,9 @@ def written(folder, rng, m=40, files=2):
     return table
 
 
-LEARNER = partial(PrivateFeatureLearner, mechanism=Gaussian(), random_state=1)
+def LEARNER():
+    """The same noise each time."""
+    return MultiTaskRegressor(privacy__noise="seeded", random_state=np.random.default_rng(1))
 
 
 @pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
@@ -217,6 +218,20 @@ def test_a_folder_of_partitions_gives_the_fit_of_the_table(tmp_path, rng, small)
     np.testing.assert_array_equal(learner.tasks_, alike.tasks_)
     X = table.drop(columns="y")
     np.testing.assert_array_equal(learner.predict(X, "owner"), alike.predict(X, "owner"))
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl.privacy.statements.PrivacyCaveat")
+def test_a_learner_says_what_it_cannot_learn_from_partitions(tmp_path, rng):
+    written(tmp_path / "parts", rng)
+    partitions = Partitions.of(tmp_path / "parts", "owner", "y")
+    for settings, message in (
+        ({"method": "lr"}, "method = 'lr' needs all rows at once: use fl_local"),
+        ({"random_state": 3}, "random_state = 3: whole numbers name noise by all the data"),
+    ):
+        with pytest.raises(InputError, match=message):
+            MultiTaskRegressor(**settings).fit_partitions(partitions)
+    with pytest.raises(InputError, match="give both one kind"):
+        MultiTaskClassifier().fit_partitions(partitions)
 
 
 def test_what_a_folder_lacks_is_said(tmp_path, rng):

@@ -15,12 +15,15 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from mpmtl.chunks import Serial
+from mpmtl.data import MultiTaskData
 from mpmtl.errors import InputError, require, shown
 from mpmtl.estimators import Classification, LinearModels, Regression, is_finite
 from mpmtl.experiments.config import instantiated, one_line, register_schema, unknown_choice
 from mpmtl.experiments.fitting import FitSettings, protected, tuned_fit
 from mpmtl.experiments.sweep import conf_dir
 from mpmtl.experiments.tuning import chosen_outside
+from mpmtl.methods.base import NOMINAL
 from mpmtl.privacy.statements import caveat_text, warn_caveats
 from mpmtl.streams import stream
 
@@ -210,6 +213,56 @@ class Learner(LinearModels):
         self.idle_ = fit.problem.datafit.idle
         return self._keep(fit.W, data)
 
+    def fit_partitions(self, partitions, engine=None):
+        """`fit` on the Parquet files of a folder, which are read chunk by chunk and never whole.
+
+        For methods that have nothing to choose, such as fl_local.
+
+        Parameters
+        ----------
+        partitions : mpmtl.data.Partitions
+            With the learner's kind.
+        engine : optional
+            Where chunks are worked on (`mpmtl.chunks`); default one after another, here. For
+            processes or a cluster: ``with Local().chunks(n_jobs=2) as engine``, or
+            ``Dask(address).chunks(None)``, of `mpmtl.experiments.parallel`. The numbers are the
+            same.
+        """
+        require(
+            partitions.kind == self.kind,
+            f"the partitions are {partitions.kind} and the learner {self.kind}: give both one kind",
+        )
+        require(
+            not _whole(self.random_state),
+            f"random_state = {shown(self.random_state)}: whole numbers name noise by all the data, "
+            "which are never here; give a generator, np.random.default_rng(...)",
+        )
+        noise = _generator(self.random_state)
+        settings, _ = self._settings()
+        method = settings.method
+        require(
+            method.by_chunks and not method.uses_start and method.n_candidates() == 1,
+            f"method = {shown(self.method)} needs all rows at once: use fl_local, fl_hyper or "
+            "fl_votes",
+        )
+        scan = partitions.scanned()
+        self.tasks_ = scan[0]
+        self.feature_names_in_ = np.array(partitions.features, dtype=object)
+        if self.kind == "binary":
+            self.classes_ = np.array([-1, 1])
+        prepare = clone_for_chunks(self)
+        arguments = method.loss_average, method.public_constants
+        datafit = partitions.loss(prepare, scan, engine or Serial(), *arguments)
+        m, (candidate,) = len(self.tasks_), method.candidates(NOMINAL)
+        budget = settings.budget(m)
+        ((_, W),) = method.fit(datafit, None, [candidate], budget, noise("refit"))
+        statement = settings.stated(method.statement(candidate, budget, datafit))
+        guarded = statement.claimed or statement.proved
+        self._tell(settings, statement.for_tasks(m) if guarded else statement)
+        self.settings_, self.idle_ = candidate.as_row(), datafit.idle
+        one = MultiTaskData.checked([np.zeros((1, len(partitions.features)))], [[0.0]])
+        return self._keep(W[0], prepare(replace(one, kind=self.kind)))
+
     def _tell(self, settings, statement):
         """Keep the guarantee of the fit, and issue its caveats as warnings."""
         self.privacy_ = statement
@@ -333,6 +386,11 @@ class MultiTaskClassifier(Learner, Classification):
         **settings,
     ):
         self._take(locals())
+
+
+def clone_for_chunks(learner):
+    """``prepare(data)`` of a learner's settings, without what it has learned."""
+    return type(learner)(**learner.get_params())._prepared
 
 
 def _group_of(key):
