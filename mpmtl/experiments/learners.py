@@ -259,7 +259,8 @@ class Learner(LinearModels):
         statement = settings.stated(method.statement(candidate, budget, datafit))
         guarded = statement.claimed or statement.proved
         self._tell(settings, statement.for_tasks(m) if guarded else statement)
-        self.settings_, self.idle_ = candidate.as_row(), datafit.idle
+        self.settings_ = candidate.as_row()
+        vars(self).pop("idle_", None)  # that is known where the chunks are
         one = MultiTaskData.checked([np.zeros((1, len(partitions.features)))], [[0.0]])
         return self._keep(W[0], prepare(replace(one, kind=self.kind)))
 
@@ -327,7 +328,8 @@ class MultiTaskRegressor(Learner, Regression):
         The candidate that was fitted.
     idle_ : ndarray of bool, shape (m,)
         Tasks with nothing to learn from: no rows, or with a private method values that are no
-        finite numbers, which stop nobody's fit. Each one's own affair.
+        finite numbers, which stop nobody's fit. Each one's own affair; not there after
+        `fit_partitions`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         If X has names.
