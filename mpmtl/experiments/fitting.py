@@ -8,7 +8,7 @@ import numpy as np
 
 from mpmtl.divided import divided
 from mpmtl.errors import InputError, require
-from mpmtl.experiments.tuning import Problem, cross_validate, is_tuned, prepare
+from mpmtl.experiments.tuning import Problem, cross_validate, is_tuned, prepare, search_of
 from mpmtl.methods import Budget, Candidate, FitLog
 from mpmtl.privacy.mechanisms import NoNoise, check_kind
 from mpmtl.privacy.statements import PrivacyStatement
@@ -159,7 +159,9 @@ def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None, other
     candidates = method.candidates(problem.scales)
     scores, best = np.full(len(candidates), np.nan), 0
     if len(candidates) > 1:
-        scores = cross_validate(method, problem, candidates, budget, noise, tuning.search)
+        scores = cross_validate(
+            method, problem, candidates, budget, noise, search_of(method, tuning)
+        )
         best = int(np.argmin(scores))
     chosen, log = candidates[best], FitLog()
     datafit = divided(problem.datafit, engine) if method.by_chunks else problem.datafit

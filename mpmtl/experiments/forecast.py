@@ -11,7 +11,7 @@ from mpmtl.auditing.audit import run_audit, sample_counts
 from mpmtl.datafits import LogisticLoss
 from mpmtl.experiments.audit import AuditRun, prepared_audit
 from mpmtl.experiments.store import replicates_in
-from mpmtl.experiments.tuning import prepare
+from mpmtl.experiments.tuning import prepare, search_of
 
 MOST = 16  # candidates that are timed
 SHARE = {"grid": 1.0, "race": 0.3}  # of the folds' fits, by search
@@ -57,7 +57,9 @@ def forecast(run, cache):
     for candidate in candidates:
         words = [value for value in candidate.as_row().values() if isinstance(value, str)]
         groups.setdefault(tuple(words), []).append(candidate)
-    folds = run.tuning.folds * SHARE[run.tuning.search] if len(candidates) > 1 else 0
+    folds = (
+        run.tuning.folds * SHARE[search_of(run.method, run.tuning)] if len(candidates) > 1 else 0
+    )
     own = draw
     for group in groups.values():
         alike = _middle(group)

@@ -77,6 +77,12 @@ class Tuning:
         one_of("search", self.search, ("grid", "race"))
 
 
+def search_of(method, tuning):
+    """The search of a method: separate tasks, the yardstick of all, are chosen on all folds, as
+    those that stand beside every method are."""
+    return "grid" if method.separate else tuning.search
+
+
 def is_tuned(method, tuning):
     """Whether anything that a fit uses is chosen from all tasks' data, outside the budget."""
     chosen = method.n_candidates() > 1 or (method.uses_start and len(tuning.ridge) > 1)
