@@ -1,4 +1,4 @@
-"""How a fit grows: python scripts/bench_scale.py [--largest 100000] [--partitions 1000000] [--out F].
+"""How a fit grows: python scripts/bench_scale.py [--largest 100000] [--partitions 1000000].
 
 Every fit runs in a process of its own, on synthetic data (unit rows, models in five directions)
 with m tasks of n rows and d features. Prints tables in Markdown and draws bench_scale.png:

@@ -21,7 +21,6 @@ LESS = 2  # with several rounds, models are shown two steps of the grid less shr
 VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
 OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
 ROUNDING = 1e-12  # part of a model that is no direction: all that is left of that of one sample
-NOTHING = 1e-20  # a prior of no larger weight in any task adds nothing
 
 
 class Own(NamedTuple):
@@ -159,8 +158,8 @@ def averages(weights, terms):
     """
     total = 0.0
     for omega, (path, a) in zip(weights, terms, strict=True):
-        if omega.max(initial=0.0) > NOTHING:
-            total = total + path.averages(np.stack([omega, less_shrunk(omega)]), a)
+        # every one of them: what has no weight in this chunk is no matter of its tasks' neighbours
+        total = total + path.averages(np.stack([omega, less_shrunk(omega)]), a)
     return total[0], total[1]
 
 
