@@ -1,13 +1,11 @@
 """All experiments in one go: the plan names every figure, its jobs and what is left."""
 
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import ROOT, mpmtl_run
+from conftest import ROOT, mpmtl_run, script
 
 from mpmtl.errors import InputError
 from mpmtl.experiments.config import build
@@ -96,7 +94,7 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     ((figure, seconds),) = plan("laptop", [EXAMPLE], out)
     assert figure is EXAMPLE
     assert seconds > 0
-    done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
+    done = mpmtl_run("experiment=model_leakage", "scale=smoke", "n_jobs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [finished(run) for run in jobs_of(EXAMPLE, "smoke")] == [2, 2]
     out = io.StringIO()
@@ -127,13 +125,7 @@ def test_runs_and_draws(tmp_path, monkeypatch, capfd):
 
 
 def test_the_script_prints_a_plan(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/reproduce_paper.py", "--scale", "tiny"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = script("reproduce_paper.py", "--scale", "tiny", cwd=tmp_path)
     assert done.returncode == 2
     assert "invalid choice: 'tiny'" in done.stderr
 
