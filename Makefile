@@ -70,7 +70,13 @@ bench-tables: install  ## compare with ridge, mixed and pooled models on 20 real
 federated: install  ## Flower, for owners that keep their data (docs/federated.md): half a minute, 200 MB
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[federated]'
 
-clean:  ## remove the virtual environment and caches (results stay)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+docs: install  ## the documentation as a site, docstrings included: build/docs/index.html, about a minute
+	@echo "installing what builds the site"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
+	@echo build/docs/index.html
 
-.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench bench-tables federated clean
+clean:  ## remove the virtual environment and caches (results stay)
+	rm -rf $(VENV) build docs/generated dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: help install run smoke audit reproduce-paper reference figures claims report data test test-full bench bench-tables federated docs clean
