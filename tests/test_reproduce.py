@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -160,3 +161,23 @@ def test_a_failure_is_reported_and_the_next_figure_is_made(tmp_path, monkeypatch
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
+
+
+@pytest.mark.parametrize(("answer", "begun"), [("y", True), ("", False), (None, False)])
+def test_a_plan_of_hours_is_not_begun_without_a_yes(answer, begun, tmp_path, monkeypatch):
+    """At a terminal it asks; without one it is refused, in a line that says what to give."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mpmtl.paper.reproduce.seconds_left", lambda *given: 7200.0)
+    monkeypatch.setattr("mpmtl.paper.reproduce._make", lambda figure, *given: made.append(figure))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: answer is not None))
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    made = []
+    if answer is None:
+        with pytest.raises(InputError, match="takes about .* give --yes"):
+            reproduce("laptop", [EXAMPLE], sure=False)
+    else:
+        reproduce("laptop", [EXAMPLE], sure=False)
+    assert bool(made) == begun
+    made.clear()
+    reproduce("laptop", [EXAMPLE])
+    assert made == [EXAMPLE]
