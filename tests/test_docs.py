@@ -8,6 +8,7 @@ carry out all of them. A comment before a block, which no reader sees, says how 
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -227,6 +228,8 @@ def test_the_commands_of_a_page_in_their_order(name, schools, tmp_path):
         elif program == "python":
             done = forked.carried_out(ROOT / words[0], words[1:], tmp_path, {"PATH": ""})
         else:
+            if words[0] == "new":  # a page starts its study more than once
+                shutil.rmtree(tmp_path / words[1], ignore_errors=True)
             words = smaller(words, added) if program in ("mpmtl-run", "mpmtl-audit") else words
             done = mpmtl_run(*words, cwd=tmp_path, program=program)
         assert done.returncode == 0, (program, words, done.stderr)
