@@ -195,6 +195,8 @@ def smaller(words, added):
 
 def write_files(name, schools, folder):
     """What the commands of a page find in their folder: the schools, and what owners agreed on."""
+    if name == "docs/tutorial.md":  # it starts with nothing
+        return
     table = pd.read_csv(schools / "schools.csv")
     schema = (schools / "schools.yaml").read_text()
     names = list(dict.fromkeys(table.school))

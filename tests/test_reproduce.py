@@ -1,6 +1,7 @@
 """All experiments in one go: the plan names every figure, its jobs and what is left."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,7 +80,8 @@ def test_a_scale_may_have_thinner_sweeps():
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.density for run in runs} == {"coarse"}
-    paper = jobs_of(named("training_percentage_lsoa2"), "paper")
+    one = replace(named("training_percentage_lsoa2"), words=("method=lr", "epsilon=1"))
+    paper = jobs_of(one, "paper")
     assert {(run.n_replicates, run.tuning.density) for run in paper} == {(100, "paper")}
     audits = jobs_of(named("privacy_audit"), "smoke")
     assert {(run.mechanism.name, run.epsilon, run.samples) for run in audits} == {
