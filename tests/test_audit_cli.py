@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import ROOT, table_lines
+from conftest import ROOT, script, table_lines
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from test_cli import is_refused, mpmtl_run
@@ -154,17 +154,14 @@ def test_a_sweep_ends_with_a_table_and_is_drawn(tmp_path):
     assert done.stdout.count("wishart-support: ") == 1
     table = table_lines(done.stdout)
     assert [line.split()[2] for line in table] == ["wishart", "wishart", "gaussian", "gaussian"]
-    script = [sys.executable, str(ROOT / "scripts" / "plot_privacy_audit.py")]
-    drawn = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    drawn = script("plot_privacy_audit.py", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     stem = tmp_path / "results" / "figures" / "privacy_audit"
     assert stem.with_suffix(".png").stat().st_size > 10_000
     assert stem.with_suffix(".pdf").is_file()
     rows = pd.read_csv(stem.with_suffix(".csv"))
     assert len(rows) == len(collect(tmp_path / "results")) == 6  # claimed and proved for wishart
-    empty = subprocess.run(
-        [*script, "--results", "none"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    empty = script("plot_privacy_audit.py", "--results", "none", cwd=tmp_path)
     assert empty.returncode == 2
     assert empty.stderr == "error: no audits below none: run mpmtl-audit experiment=privacy_audit\n"
 

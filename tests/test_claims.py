@@ -1,12 +1,9 @@
 """Claims: verdicts follow from intervals over replicates; what was not run is not decided."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, run_all
+from conftest import run_all, script
 from scipy.stats import t as student
 
 from mpmtl.errors import ResultsError
@@ -159,16 +156,13 @@ def test_other_settings_are_tried_with_the_same_check(results):
 
 
 def test_the_script(results, tmp_path):
-    script = ROOT / "scripts/check_claims.py"
-    run = [sys.executable, script, results, "--docs", tmp_path / "claims.md"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    words = (results, "--docs", tmp_path / "claims.md")
+    done = script("check_claims.py", *words, cwd=tmp_path)
     assert f"{results / 'claims.csv'}" in done.stdout
     columns = ["id", "statement", "source", "measured", "verdict", "needed", "settings", "tried"]
     assert list(pd.read_csv(results / "claims.csv").columns) == columns
     assert (tmp_path / "claims.md").read_text().count("\n| ") == len(CLAIMS) + 2
-    empty = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
-    )
+    empty = script("check_claims.py", tmp_path, cwd=tmp_path)
     assert empty.returncode == 2
     assert empty.stderr.count("\n") == 1
     with pytest.raises(ResultsError, match="no finished run"):

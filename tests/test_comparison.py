@@ -1,12 +1,9 @@
 """The table of methods side by side."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import script
 
 from mpmtl.paper.comparison import compare, gap_recovered
 from mpmtl.paper.figures.proved_tradeoff import draw
@@ -62,12 +59,7 @@ def test_without_a_method_free_of_noise_there_is_no_gap():
 
 
 def test_the_script_says_in_one_line_that_there_is_nothing(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/plot_proved_tradeoff.py", "--results", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script("plot_proved_tradeoff.py", "--results", tmp_path, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: no finished run below")
     assert done.stderr.count("\n") == 1

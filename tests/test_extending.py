@@ -2,13 +2,14 @@
 
 import os
 import re
-import subprocess
+import shlex
 from importlib import import_module
 
+import forked
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import BIN, ROOT, mpmtl_run, table_lines
+from conftest import ROOT, mpmtl_run, table_lines
 from test_mechanisms import loss_over_pairs
 
 from mpmtl.privacy.releases import Budget, covariance
@@ -40,13 +41,16 @@ def folder(tmp_path_factory):
 
 
 def carried_out(section, folder):
-    """Run the commands of a section; what they printed."""
-    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    """Carry out the commands of a section, in one process each; what they printed."""
     printed = []
     for line in commands(section):
-        done = subprocess.run(
-            line, shell=True, cwd=folder, env=env, text=True, capture_output=True, check=False
-        )
+        setting, program, *words = shlex.split(line)
+        env = dict([setting.split("=", 1)])
+        if program == "python":
+            done = forked.carried_out(folder / words[0], words[1:], folder, os.environ | env)
+        else:
+            words += ["n_jobs=1"] * (program == "mpmtl-run")
+            done = mpmtl_run(*words, cwd=folder, env=env, program=program)
         assert done.returncode == 0, line + done.stderr
         assert done.stderr == ""
         printed.append(done.stdout)
@@ -69,7 +73,7 @@ def test_a_data_set(folder):
     ],
 )
 def test_settings_of_an_own_data_set_are_checked(word, message, folder):
-    own = ("--config-dir", "own", "dataset=plane", "scale=smoke")
+    own = ("--config-dir", "own", "dataset=plane", "scale=smoke", "n_jobs=1")
     done = mpmtl_run(*own, word, cwd=folder, env={"PYTHONPATH": "."})
     assert done.returncode == 2
     assert message in done.stderr
@@ -105,8 +109,8 @@ def test_a_method_with_a_setting_of_its_own_and_a_figure(folder):
     ],
 )
 def test_settings_and_pairs_of_an_own_method_are_checked(word, message, folder):
-    own = ("--config-dir", "own", "method=pulled", "scale=smoke")
-    own = own[:-2] + own[-1:] if word.startswith("method=") else own
+    own = ("--config-dir", "own", "scale=smoke", "n_jobs=1")
+    own += ("method=pulled",) * (not word.startswith("method="))
     done = mpmtl_run(*own, word, cwd=folder, env={"PYTHONPATH": "."})
     assert done.returncode == 2
     assert message in done.stderr

@@ -2,13 +2,11 @@
 
 import io
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run, mpmtl_run, run_all
+from conftest import make_run, mpmtl_run, run_all, script
 from matplotlib.text import Text
 
 from mpmtl.errors import ResultsError
@@ -102,17 +100,12 @@ def test_what_is_not_there_is_one_line(results, tmp_path):
 
 def test_the_script_says_what_it_wrote_and_what_is_wrong(results, tmp_path):
     words = ["--results", results, "--out", tmp_path / "b"]
-    done = python("plot_privacy_accuracy.py", "low_rank", *words)
+    done = script("plot_privacy_accuracy.py", "low_rank", *words)
     assert done.returncode == 0, done.stderr
     assert "b.png, .pdf and .csv" in done.stdout
-    done = python("plot_privacy_accuracy.py", "other", *words)
+    done = script("plot_privacy_accuracy.py", "other", *words)
     assert done.returncode == 2
     assert done.stderr.startswith("error: no run of other")
-
-
-def python(script, *words, cwd=None):
-    command = [sys.executable, ROOT / "scripts" / script, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +173,7 @@ def test_a_figure_is_drawn_again_from_its_table(everything, tmp_path, name, valu
 def reference(everything, tmp_path_factory):
     """The same as tables."""
     folder = tmp_path_factory.mktemp("reference")
-    done = python("keep_reference.py", everything, cwd=folder)
+    done = script("keep_reference.py", everything, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "results/reference"
 
@@ -198,9 +191,9 @@ def test_a_reference_gives_the_same_figure(everything, reference, name, values):
 
 
 def test_the_comparison_is_printed_from_runs_and_from_its_table(everything, tmp_path):
-    script, out = "plot_proved_tradeoff.py", tmp_path / "a"
-    first = python(script, "--results", everything, "--out", out)
-    again = python(script, "--table", f"{out}.csv", "--out", out)
+    name, out = "plot_proved_tradeoff.py", tmp_path / "a"
+    first = script(name, "--results", everything, "--out", out)
+    again = script(name, "--table", f"{out}.csv", "--out", out)
     assert first.returncode == again.returncode == 0, first.stderr + again.stderr
     assert "R_low" in first.stdout
     assert again.stdout == first.stdout
@@ -211,19 +204,19 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     picture = tmp_path / "figures/privacy_accuracy_low_rank.png"
     picture.parent.mkdir()
     shutil.copy(tmp_path / "p.csv", picture.with_suffix(".csv"))
-    done = python("redraw_figures.py", tmp_path)
+    done = script("redraw_figures.py", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 1 figures" in done.stdout
     assert picture.read_bytes() == (tmp_path / "p.png").read_bytes()
-    done = python(
+    done = script(
         "plot_privacy_accuracy.py", "--table", tmp_path / "p.csv", "--out", tmp_path / "q"
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "q.png").read_bytes() == (tmp_path / "p.png").read_bytes()
-    done = python("plot_noise_to_signal.py", "--table", tmp_path / "p.csv")
+    done = script("plot_noise_to_signal.py", "--table", tmp_path / "p.csv")
     assert done.returncode == 2
     assert "p.csv is not the table of this figure: it has dataset" in done.stderr
-    assert python("redraw_figures.py", tmp_path / "none").returncode == 2
+    assert script("redraw_figures.py", tmp_path / "none").returncode == 2
 
 
 def test_a_method_has_one_colour_and_no_other_has_it():

@@ -29,7 +29,7 @@ from mpmtl.experiments.runner import run_replicate
 
 METHODS = sorted(path.stem for path in (ROOT / "conf/method").glob("*.yaml"))
 QUICK = settings(
-    max_examples=60,
+    max_examples=25,
     derandomize=True,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -192,9 +192,9 @@ def check_commands(count, seed, tmp_path, monkeypatch, capsys):
 
 
 def test_any_command_line_gives_a_result_or_one_line(tmp_path, monkeypatch, capsys):
-    codes = check_commands(60, 1, tmp_path, monkeypatch, capsys)
-    assert codes.count(0) >= 3
-    assert codes.count(2) >= 20
+    codes = check_commands(25, 1, tmp_path, monkeypatch, capsys)
+    assert codes.count(0) >= 2
+    assert codes.count(2) >= 8
 
 
 @pytest.mark.slow

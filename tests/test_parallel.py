@@ -131,8 +131,8 @@ def test_a_job_elsewhere_that_dies_is_one_line(tmp_path):
     (tmp_path / "own/dataset/fatal.yaml").write_text("_target_: fatal.Data\n")
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the cluster extra")
     done = mpmtl_run(
-        *("--config-dir", "own", "-m", "dataset=low_rank,fatal", "scale=smoke"),
-        "hydra/launcher=submitit_local",
+        *("--config-dir", "own", "-m", "dataset=leakage_example,fatal", "scale=smoke"),
+        *("hydra/launcher=submitit_local", "n_replicates=1", "n_jobs=1"),
         cwd=tmp_path,
         env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
     )

@@ -4,13 +4,11 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run, run_all
+from conftest import ROOT, make_run, run_all, script
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, audits, read_rows, read_table, runs, saved_rows
@@ -128,8 +126,7 @@ def test_a_reference_is_made_of_tables_and_never_from_itself(results, tmp_path):
     (tmp_path / "results/laptop/times.csv").write_text("x\n1\n")
 
     def make(folder):
-        command = [sys.executable, ROOT / "scripts/keep_reference.py", folder]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return script("keep_reference.py", folder, cwd=tmp_path)
 
     assert make("results/laptop").returncode == 0
     reference = tmp_path / "results/reference"

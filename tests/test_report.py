@@ -2,14 +2,12 @@
 
 import io
 import json
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, make_run
+from conftest import make_run, script
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, runs
@@ -218,8 +216,7 @@ def test_without_a_picture_it_is_drawn_from_its_table(results, tmp_path):
 
 def test_an_empty_folder_is_one_line(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
-        script = [sys.executable, ROOT / "scripts/report.py", folder]
-        done = subprocess.run(script, capture_output=True, text=True, check=False)
+        done = script("report.py", folder, cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.startswith("error: nothing to report in")
         assert done.stderr.count("\n") == 1

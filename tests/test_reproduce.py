@@ -1,13 +1,13 @@
 """All experiments in one go: the plan names every figure, its jobs and what is left."""
 
 import io
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from conftest import ROOT, mpmtl_run
+from conftest import ROOT, mpmtl_run, script
 
 from mpmtl.errors import InputError
 from mpmtl.experiments.config import build
@@ -80,9 +80,11 @@ def test_a_scale_may_have_thinner_sweeps():
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.density for run in runs} == {"coarse"}
-    paper = jobs_of(named("training_percentage_lsoa2"), "paper")
+    one = replace(named("training_percentage_lsoa2"), words=("method=lr", "epsilon=1"))
+    paper = jobs_of(one, "paper")
     assert {(run.n_replicates, run.tuning.density) for run in paper} == {(50, "coarse")}
-    paper = jobs_of(named("privacy_accuracy_school"), "paper")
+    one = replace(named("privacy_accuracy_school"), words=("method=lr", "epsilon=1"))
+    paper = jobs_of(one, "paper")
     assert {(run.n_replicates, run.tuning.search) for run in paper} == {(100, "race")}
     whole = jobs("config", build, ["method=lr", "tuning=paper"])
     assert [(run.tuning.density, run.tuning.search) for run in whole] == [("paper", "grid")]
@@ -100,7 +102,7 @@ def test_a_plan_counts_what_is_left(tmp_path, monkeypatch):
     ((figure, seconds),) = plan("laptop", [EXAMPLE], out)
     assert figure is EXAMPLE
     assert seconds > 0
-    done = mpmtl_run("experiment=model_leakage", "scale=smoke", cwd=tmp_path)
+    done = mpmtl_run("experiment=model_leakage", "scale=smoke", "n_jobs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [finished(run) for run in jobs_of(EXAMPLE, "smoke")] == [2, 2]
     out = io.StringIO()
@@ -145,13 +147,7 @@ def test_runs_and_draws(tmp_path, monkeypatch, capfd):
 
 
 def test_the_script_prints_a_plan(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/reproduce_paper.py", "--scale", "tiny"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = script("reproduce_paper.py", "--scale", "tiny", cwd=tmp_path)
     assert done.returncode == 2
     assert "invalid choice: 'tiny'" in done.stderr
 
@@ -186,3 +182,23 @@ def test_a_failure_is_reported_and_the_next_figure_is_made(tmp_path, monkeypatch
     assert reproduce("smoke", [other, EXAMPLE]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert list(pd.read_csv("results/smoke/times.csv").figure) == ["Fig. 2"]
+
+
+@pytest.mark.parametrize(("answer", "begun"), [("y", True), ("", False), (None, False)])
+def test_a_plan_of_hours_is_not_begun_without_a_yes(answer, begun, tmp_path, monkeypatch):
+    """At a terminal it asks; without one it is refused, in a line that says what to give."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mpmtl.paper.reproduce.seconds_left", lambda *given: 7200.0)
+    monkeypatch.setattr("mpmtl.paper.reproduce._make", lambda figure, *given: made.append(figure))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: answer is not None))
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    made = []
+    if answer is None:
+        with pytest.raises(InputError, match="takes about .* give --yes"):
+            reproduce("laptop", [EXAMPLE], sure=False)
+    else:
+        reproduce("laptop", [EXAMPLE], sure=False)
+    assert bool(made) == begun
+    made.clear()
+    reproduce("laptop", [EXAMPLE])
+    assert made == [EXAMPLE]

@@ -99,7 +99,7 @@ def test_two_files_of_one_name_keep_their_results(tmp_path):
         frame["y"] = level * frame.x + frame.x % 5
         frame.to_csv(tmp_path / folder / "t.csv", index=False)
     words = ["dataset=table", "dataset.path=a/t.csv,b/t.csv", "dataset.task=owner"]
-    words += ["dataset.target=y", "method=stl", "scale=smoke", "results_dir=out"]
+    words += ["dataset.target=y", "method=stl", "scale=smoke", "results_dir=out", "n_jobs=1"]
     run = mpmtl_run("-m", *words, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert len({s["dataset"]["sha256"] for s in settings_below(tmp_path / "out")}) == 2

@@ -35,13 +35,16 @@ def reproduce_main():
     parser.add_argument(
         "--scale", default="paper", choices=["smoke", "laptop", "standard", "paper"]
     )
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask before a plan of more than an hour"
+    )
     parser.add_argument("--plan", action="store_true", help="only print the plan")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the card of each job")
     options = parser.parse_args()
     if options.plan:
         plan(options.scale)
         return
-    sys.exit(1 if reproduce(options.scale, verbose=options.verbose) else 0)
+    sys.exit(1 if reproduce(options.scale, verbose=options.verbose, sure=options.yes) else 0)
 
 
 def _collected(results):

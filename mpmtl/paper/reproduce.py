@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from omegaconf import OmegaConf
 
-from mpmtl.errors import InputError, ResultsError
+from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.audit import build_audit, execute_audit
 from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished, seconds_left, wanted
@@ -136,7 +136,17 @@ def _time(seconds):
     return "-" if seconds is None else duration(seconds)
 
 
-def reproduce(scale, figures=FIGURES, verbose=False):
+LONG = 3600  # seconds: a plan that is longer is not begun without a yes
+
+
+def _agreed(seconds):
+    """Ask whether a plan of so many seconds is to be carried out."""
+    words = f"this takes about {duration(seconds)} on this machine"
+    require(sys.stdin.isatty(), f"{words}: give --yes (make: YES=1), or a smaller --scale")
+    return input(f"{words}. Go on? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def reproduce(scale, figures=FIGURES, verbose=False, sure=True):
     """Run what the plan says and draw every figure; returns the number of failures, among which
     each data set counts that is missing.
 
@@ -149,9 +159,15 @@ def reproduce(scale, figures=FIGURES, verbose=False):
     figures : sequence of Figure
     verbose : bool
         Print the card of each job instead of one line; it is in its folder in any case.
+    sure : bool
+        Do not ask before a plan of more than an hour.
     """
     results, rows, done = Path(results_dir(scale)), [], {}
     planned, missing = _plan(scale, figures, sys.stdout)
+    whole_time = sum(seconds or 0 for _, seconds, *_ in planned)
+    if not sure and whole_time > LONG and not _agreed(whole_time):
+        print("nothing was begun")
+        return 0
     for figure, expected, runs, whole in planned:
         fresh = not any(finished(run) for run in runs)
         started = time.perf_counter()
