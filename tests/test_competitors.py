@@ -35,7 +35,11 @@ from mpmtl.methods import (
     TaskRelationsCandidate,
 )
 from mpmtl.methods.group_privacy import instance_budget
-from mpmtl.methods.representation import representation_gradients, start_space
+from mpmtl.methods.representation import (
+    least_squares,
+    representation_gradients,
+    start_space,
+)
 from mpmtl.penalties import L1, L12, SquaredFrobenius, SquaredTraceNorm, TraceNorm
 from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import OutputPerturbation
@@ -487,8 +491,10 @@ def test_gradients_of_the_representation(kind, rng):
     """grad L_i(U v_i) v_i', by differences of the loss in U at the best v_i."""
     U = np.linalg.qr(rng.standard_normal((5, 2)))[0]
     datafit = datafit_for(ragged_data(rng, 4, 5, kind, low=20, high=30), average=True)
-    G = representation_gradients(datafit, U)
     V = ridge_path(datafit.projected(U), [1e-8])[0]
+    for start in (np.zeros((4, 5)), rng.standard_normal((4, 5))):
+        np.testing.assert_allclose(least_squares(datafit, U, start), V, rtol=1e-9, atol=1e-9)
+    G = representation_gradients(datafit, U, V)
     E, h = rng.standard_normal((5, 2)), 1e-6
     ahead, behind = (datafit.value((V @ (U + s * h * E).T)[None])[0] for s in (1, -1))
     slope = (G * E).sum(axis=(1, 2))

@@ -66,6 +66,10 @@ def test_centers_and_starts(kind, rng):
     lams, center = np.array([0.01, 0.1, 10.0]), rng.standard_normal((3, 6))
     solve = ridge_solver(datafit)
     W = solve(lams, center)
+    again = np.repeat(np.arange(3), 3)  # so many that they are solved together, and twice
+    for start in (None, rng.standard_normal((9, *datafit.shape))):
+        many = solve(lams[again], center[again], start)
+        np.testing.assert_allclose(many, W[again], rtol=1e-9, atol=1e-10)
     residual = datafit.gradient(W) + lams[:, None, None] * (W - center[:, None])
     assert np.abs(residual).max() < 1e-11 * max(1.0, datafit.lipschitz())
     for scale in (1e-3, 1.0, 30.0):
@@ -76,7 +80,7 @@ def test_centers_and_starts(kind, rng):
 
 def test_hessians_are_kept(rng, monkeypatch):
     """Fewer factorisations than the steps of plain Newton, about six for these digits."""
-    datafit = datafit_for(ragged_data(rng, 4, 30, "binary", low=200, high=300))
+    datafit = datafit_for(ragged_data(rng, 4, 60, "binary", low=200, high=300))
     count, factor = [], logistic.cho_factor
     monkeypatch.setattr(logistic, "cho_factor", lambda *a, **k: count.append(0) or factor(*a, **k))
     solve = ridge_solver(datafit)

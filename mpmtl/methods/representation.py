@@ -18,7 +18,7 @@ from mpmtl.methods.base import (
 )
 from mpmtl.privacy.clipping import directions
 from mpmtl.privacy.releases import covariance, vector_sum
-from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.single_task import ridge_path, ridge_solver
 
 LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
 
@@ -128,9 +128,11 @@ class SharedRepresentation(Method):
                 U = np.linalg.qr(random_U[:, :rank])[0]
             else:
                 U = start_space(averaged, rank, start.with_budgets([of_start]))
-            rounds = gate.of_columns(rank).with_budgets(of_rounds)
+            rounds, W = gate.of_columns(rank).with_budgets(of_rounds), np.zeros((m, d))
             for t in range(1, n_rounds + 1):
-                mean = rounds(t, representation_gradients(averaged, U), psi) / m
+                V = least_squares(averaged, U, W)
+                W = V @ U.T  # where the next local solutions start
+                mean = rounds(t, representation_gradients(averaged, U, V), psi) / m
                 U = np.linalg.qr(U - step * mean)[0]
             lams = [candidates[i].lam for i in group]
             yield np.array(group), ridge_path(averaged.projected(U), lams) @ U.T
@@ -153,8 +155,13 @@ def start_space(datafit, rank, gate):
     return np.linalg.eigh(gate(1, directions(b), 1.0))[1][:, -rank:]
 
 
-def representation_gradients(datafit, U):
-    """grad L_i(U v_i) v_i' of every task, v_i its least squares on X_i U; shape (m, d, k)."""
-    V = ridge_path(datafit.projected(U), [LEAST_RIDGE])[0]
+def least_squares(datafit, U, W):
+    """v_i, the solution of every task on X_i U, barely penalised, shape (m, k); its search starts
+    at the models W."""
+    return ridge_solver(datafit.projected(U))([LEAST_RIDGE], start=(W @ U)[None])[0]
+
+
+def representation_gradients(datafit, U, V):
+    """grad L_i(U v_i) v_i' of every task, shape (m, d, k)."""
     G = datafit.gradient((V @ U.T)[None])[0]
     return G[:, :, None] * V[:, None, :]

@@ -18,6 +18,7 @@ from scipy.special import expit
 TOL = 1e-13  # of the objective
 MAX_STEPS = 100
 FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
+SMALL = 50  # features up to which a new Hessian is cheaper than the steps that it saves
 
 EXACT = 1e-22  # of the objective: decrement at which a batch ends, as estimated from its bound
 NEAR = 1e-3  # of the objective: decrement from which on a Hessian serves to the end
@@ -35,7 +36,8 @@ def newton(X, y, c, lam, center, w):
 
     A Hessian is used for as long as half the squared Newton decrement, which estimates how far the
     objective is above its minimum, falls by `FAST` a step. The last step is taken from where that
-    is below `TOL` of the objective, or `TOL` squared with an old Hessian.
+    is below `TOL` of the objective, or `TOL` squared with an old Hessian. With up to `SMALL` features
+    every Hessian is new.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def newton(X, y, c, lam, center, w):
     for _ in range(MAX_STEPS):
         p = expit(-margin)
         gradient = lam * (w - center) - X.T @ (c * y * p)
-        fresh = factor is None
+        fresh = factor is None or X.shape[1] <= SMALL
         if not fresh:
             direction, decrement = newton_step(factor, gradient)
             fresh = decrement > FAST * before

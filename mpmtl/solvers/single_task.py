@@ -9,7 +9,7 @@ from mpmtl.datafits import LogisticLoss, SquaredLoss
 from mpmtl.solvers.logistic import Curvature, newton, newton_batch
 
 BARELY = 1e-5  # penalty of a free logistic level, relative to n: it stays finite for one class
-TOGETHER = 4  # logistic problems of a task from which on a batch is faster
+TOGETHER = 8  # logistic problems of a task from which on a batch is faster
 
 
 def ridge_path(datafit, lams, center=None):
