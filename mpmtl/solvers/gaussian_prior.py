@@ -173,10 +173,12 @@ class PriorPath:
 
     @cached_property
     def W(self):
+        """Solutions for a = 0, shape (g, m, d)."""
         return self._solution(self.c)
 
     @cached_property
     def pull(self):
+        """What a unit of a adds, shape (g, m, d), or None."""
         return None if self.e is None else self.prior.mean - self._solution(self.e)
 
     def averages(self, weights, scale):
