@@ -10,17 +10,19 @@ with m tasks of n rows and d features. Prints tables in Markdown and draws bench
 """
 
 import argparse
+
+from mpmtl.experiments.entry import begin, carry_out
+
+if __name__ == "__main__":
+    begin()
+
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-for key in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(key, "1")
 
 import numpy as np
 
@@ -219,4 +221,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -559,14 +559,14 @@ def test_shared_features_need_one_release_that_finds_them(tuning, rng):
     datafit, budget = datafit_for(MultiTaskData.checked(X, y)), Budget(Gaussian(), 0.5, 1e-3)
     errors = {}
     for structure in ("any", "features"):
-        method, log = FeatureLearning("fl", tuning, structure), FitLog()
+        method, log = FeatureLearning("fl", tuning, structure=structure), FitLog()
         models = method.models(datafit, None, budget, np.random.default_rng(0), log)
         errors[structure] = ((models - W) ** 2).sum() / (W**2).sum()
     assert [gate.release.kind for gate in method.gates(None, budget, datafit)][-1:] == ["sizes"]
     assert log.released[-1].shape == (d,)
     assert errors["features"] < 0.8 * errors["any"]
     with pytest.raises(InputError, match="structure=features there is one release"):
-        FeatureLearning("fl", tuning, "features", rounds=3)
+        FeatureLearning("fl", tuning, structure="features", rounds=3)
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 1}, {"rounds": 5}, {"affine": 0.0}])

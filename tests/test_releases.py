@@ -40,8 +40,8 @@ ATTAINED = [
     *((relation(m), ("l2",)) for m in (2, 6)),
     *((vector_sum(*shape), ("l1", "l2")) for shape in ((1,), (4,), (3, 2))),
     *((signed_parts(d), ("l1", "l2")) for d in (1, 4)),
-    *((sizes(d), ("l1", "l2")) for d in (1, 4)),
-    (sizes(3), ("l2",)),
+    (sizes(1), ("l1", "l2")),
+    *((sizes(d), ("l2",)) for d in (3, 4)),
     *((sample_models(m, d), ("l1", "l2")) for m, d in ((1, 1), (3, 4))),
     *((release, ()) for release in (covariance(1), diagonal(1), relation(1))),
 ]

@@ -219,7 +219,7 @@ def replaced(rng, data, kind, method, candidate, mechanism, epsilon=EPSILON):
 )
 def test_every_plan_of_the_hyper_prior_is_replayed(kind, epsilon, kinds, rng):
     structure = "features" if "sizes" in kinds else "any"
-    method = FeatureLearning("fl", "hyper", structure)
+    method = FeatureLearning("fl", "hyper", structure=structure)
     data = ragged_data(rng, M, D, kind, low=6, high=12)
     gates = method.gates(None, Budget(Gaussian(), epsilon, DELTA), datafit_for(data))
     assert [gate.release.kind for gate in gates] == kinds

@@ -98,9 +98,6 @@ class FeatureLearning(Method):
         clipped evidence, and gamma by each task.
     affine : float
         beta: weight of the mean; 0 releases no mean.
-    structure : {"any", "features"}
-        What tasks may share, which is public. "features": the same few features matter to all;
-        then the one release is the sum of the |v_i| (`sizes`), and priors are diagonal.
     rounds : "auto" or int
         T; "auto" is 1 to 3 from the noise-to-signal ratio of a release, which is public. With
         "hyper" the third round is two refinements (`solvers.refinement`) with half of mu^2, and
@@ -109,6 +106,9 @@ class FeatureLearning(Method):
         0: separate tasks.
     vote_share : float
         Part of epsilon that the votes get.
+    structure : {"any", "features"}
+        What tasks may share, which is public. "features": the same few features matter to all;
+        then the one release is the sum of the |v_i| (`sizes`), and priors are diagonal.
 
     References
     ----------
@@ -117,10 +117,10 @@ class FeatureLearning(Method):
 
     name: str
     tuning: str = "shared"
-    structure: str = "any"
     affine: float = 0.15
     rounds: str | int = "auto"
     vote_share: float = 0.2
+    structure: str = "any"
     loss_average: bool | None = None
     by_chunks: ClassVar[bool] = True
     view: ClassVar[str] = "covariance"

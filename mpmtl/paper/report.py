@@ -336,7 +336,8 @@ def _claims(path):
         word: f'<span class="{kind}">{mark} {word}</span>'
         for word, (mark, kind) in VERDICTS.items()
     }
-    table["verdict"] = [html.Html(marks.get(word, escape(word))) for word in table.verdict]
+    marked = [html.Html(marks.get(word, escape(word))) for word in table.verdict]
+    table["verdict"] = pd.Series(marked, table.index, dtype=object)  # text columns take plain text
     long = ("statement", "measured", "settings", "tried")
     return f"<p>{len(table)} claims: {escape(head)}.</p>{html.table(table, table.to_numpy(), long)}"
 
