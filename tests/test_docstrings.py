@@ -9,9 +9,7 @@ import pytest
 
 import mpmtl
 
-OF_FLOWER = tuple(
-    f"mpmtl.federation.{name}" for name in ("client", "messages", "secagg", "server")
-)
+OF_FLOWER = tuple(f"mpmtl.federation.{name}" for name in ("client", "messages", "secagg", "server"))
 MODULES = ["mpmtl", *(info.name for info in walk_packages(mpmtl.__path__, "mpmtl."))]
 
 
