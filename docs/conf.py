@@ -5,6 +5,9 @@ import re
 from pathlib import Path
 from pkgutil import walk_packages
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 import mpmtl
 
 project, author, release = "mpmtl", "the authors of mpmtl", mpmtl.__version__
@@ -13,13 +16,14 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
 ]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"mpmtl {release}"
 html_copy_source = False
+html_math_renderer = "mathml"  # drawn by the browser itself, so that pages load nothing
+smartquotes = False  # w' is a transpose
 
 myst_heading_anchors = 4  # as a repository's own pages have them
 
@@ -94,7 +98,19 @@ def as_written(app, what, name, obj, options, lines):
             lines[i] = re.sub(r"(`[^`]*`)|([|*])", lambda m: m[1] or "\\" + m[2], line)
 
 
+def formula(translator, node):
+    """A formula as MathML."""
+    text = re.sub(r"\\[Bb]ig[lr](?=\\[{}])", "", node.astext())  # braces of any size stretch
+    if node.tagname == "math":
+        translator.body.append(convert(text))
+    else:
+        made = convert(text, display="block")
+        translator.body.append(f'<div style="overflow-x: auto">{made}</div>')
+    raise SkipNode
+
+
 def setup(app):
     """Docstrings are changed before numpydoc reads them."""
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("source-read", with_links)
     app.connect("autodoc-process-docstring", as_written, priority=400)
