@@ -36,8 +36,8 @@ def newton(X, y, c, lam, center, w):
 
     A Hessian is used for as long as half the squared Newton decrement, which estimates how far the
     objective is above its minimum, falls by `FAST` a step. The last step is taken from where that
-    is below `TOL` of the objective, or `TOL` squared with an old Hessian. With up to `SMALL` features
-    every Hessian is new.
+    is below `TOL` of the objective, or `TOL` squared with an old Hessian. With up to `SMALL`
+    features every Hessian is new.
 
     Parameters
     ----------
