@@ -109,13 +109,18 @@ def on_partitions(settings):
     from contextlib import ExitStack
 
     from mpmtl.data import Partitions
-    from mpmtl.estimators import PrivateFeatureLearner
+    from mpmtl.experiments.learners import MultiTaskRegressor
     from mpmtl.experiments.parallel import DaskChunks, Local
-    from mpmtl.privacy.mechanisms import Gaussian
 
     warnings.simplefilter("ignore")
-    learner = PrivateFeatureLearner(EPSILON, 1e-8, Gaussian(), random_state=1)
-    learner.set_params(tuning=settings["tuning"], fit_intercept=False)
+    learner = MultiTaskRegressor(
+        method=settings["method"],
+        epsilon=EPSILON,
+        delta=1e-8,
+        intercept=False,
+        privacy__noise="seeded",
+        random_state=np.random.default_rng(1),
+    )
     with ExitStack() as stack:
         if settings["where"] == "cluster":
             from distributed import Client, LocalCluster
@@ -182,7 +187,7 @@ def main():
     parser = argparse.ArgumentParser(description="How a fit grows.")
     parser.add_argument("--largest", type=int, default=30_000)
     parser.add_argument("--partitions", type=int, default=0)
-    parser.add_argument("--tuning", default="local")
+    parser.add_argument("--method", default="fl_local")
     parser.add_argument("--where", nargs="*", default=["1", "2", "cluster"])
     parser.add_argument("--out", default="bench_scale.png")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -198,7 +203,7 @@ def main():
             written(folder, options.partitions, 10, 10)
             for where in options.where:
                 place = int(where) if where.isdigit() else where
-                row = measured(folder=folder, where=place, tuning=options.tuning)
+                row = measured(folder=folder, where=place, method=options.method)
                 cells = [str(row["where"]), str(row["m"]), f"{row['wall']:.0f}"]
                 cells += [f"{row['peak']:.0f}", f"{row['child']:.0f}", row["sha256"]]
                 print("|", " | ".join(cells), "|", flush=True)
