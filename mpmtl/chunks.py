@@ -12,7 +12,7 @@ an item of data may be a loss, or something smaller whose ``loaded()`` is one.
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
@@ -71,12 +71,16 @@ class Chunked:
         """Arrays of all tasks together, shape (m, ...)."""
         return np.concatenate([np.asarray(part) for part in self.each()])
 
-    def beside(self, array):
-        """An array of all tasks, shape (m, ...), in the same chunks."""
+    @cached_property
+    def _ends(self):
+        """Where the losses of all chunks but the last end."""
+        return np.cumsum(list(self.map(_size).each()))[:-1]
+
+    def beside(self, array, axis=0):
+        """An array of all tasks, m along this axis, in the same chunks as their losses."""
         if len(self.items) == 1:
             return Chunked([array], self.engine)
-        ends = np.cumsum(list(self.map(_size).each()))[:-1]
-        return Chunked(np.split(array, ends), self.engine)
+        return Chunked(np.split(array, self._ends, axis), self.engine)
 
 
 def _size(loss):

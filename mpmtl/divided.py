@@ -68,8 +68,7 @@ class DividedLoss:
     def by_task(self, function, *models):
         """Models, shape (B, m, d), that a function gives from the loss of a chunk and other models
         of its tasks."""
-        ends = np.cumsum(list(self.parts.map(_size).each()))[:-1]
-        columns = [Chunked(np.split(W, ends, axis=1), self.parts.engine) for W in models]
+        columns = [self.parts.beside(W, axis=1) for W in models]
         return np.concatenate(list(self.parts.map(function, *columns).each()), axis=1)
 
     def lipschitz(self):
@@ -79,10 +78,6 @@ class DividedLoss:
 
 def _variance(loss):
     return loss.variance()
-
-
-def _size(loss):
-    return loss.shape[0]
 
 
 def _gradient(loss, W):

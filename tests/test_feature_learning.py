@@ -20,6 +20,7 @@ from mpmtl.methods.prior_steps import (
     own_models,
     separate_priors,
     started,
+    vote_base,
     vote_scores,
 )
 from mpmtl.methods.shared_choice import WIDEST, SharedChoice
@@ -272,7 +273,7 @@ def test_moments_without_noise_are_those_of_the_models_in_every_round(rng):
 
 
 def vote_odds(log_evidence, epsilon):
-    return vote_probabilities(*vote_scores(log_evidence), epsilon)
+    return vote_probabilities(vote_scores(log_evidence), vote_base(len(log_evidence)), epsilon)
 
 
 def test_votes_are_epsilon_private(rng):

@@ -167,7 +167,6 @@ def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None, other
     datafit = divided(problem.datafit, engine) if method.by_chunks else problem.datafit
     fits = method.fit(datafit, problem.start, [chosen], budget, noise("refit"), log)
     ((_, W),) = fits
-    statement = settings.stated(method.statement(chosen, budget, problem.datafit), others)
-    if statement.claimed or statement.proved:
-        statement = statement.for_tasks(train.n_tasks)
+    statement = method.statement(chosen, budget, problem.datafit)
+    statement = settings.stated(statement, others).for_tasks(train.n_tasks)
     return Fit(W[0], candidates, scores, best, statement, budget, problem, log)

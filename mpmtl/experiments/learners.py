@@ -257,8 +257,7 @@ class Learner(LinearModels):
         budget = settings.budget(m)
         ((_, W),) = method.fit(datafit, None, [candidate], budget, noise("refit"))
         statement = settings.stated(method.statement(candidate, budget, datafit))
-        guarded = statement.claimed or statement.proved
-        self._tell(settings, statement.for_tasks(m) if guarded else statement)
+        self._tell(settings, statement.for_tasks(m))
         self.settings_ = candidate.as_row()
         vars(self).pop("idle_", None)  # that is known where the chunks are
         one = MultiTaskData.checked([np.zeros((1, len(partitions.features)))], [[0.0]])

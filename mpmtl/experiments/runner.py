@@ -116,12 +116,17 @@ def run_replicate(run, replicate, keep=None, engine=None):
     }
 
 
+def _own_means(train):
+    """Mean target of each task, shape (m,); 0 where it has no rows."""
+    return np.array([y.mean() if len(y) else 0.0 for y in train.y])
+
+
 def _test_metrics(run, train, test, W, start, noise):
     """Test errors as the run may show them, exact, one with noise, or none; and with exact ones the
     task that makes most of the mean, if one does."""
     if run.evaluation == 0 or not test.n_samples.any():
         return {FITTED: train.n_tasks}, None
-    means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+    means = _own_means(train)
     if run.evaluation != "exact":
         return {"noisy_error": noisy_error(run, clipped_errors(test, W, means), noise)}, None
     metrics = evaluate(test, W, means)
@@ -137,7 +142,7 @@ def _owner_rows(run, replicate, train, test, W, start):
         return []
     if not test.n_samples.any():
         return []
-    means = np.array([y.mean() if len(y) else 0.0 for y in train.y])
+    means = _own_means(train)
     errors, separate = (error_per_task(test, models, means) for models in (W, start))
     columns = (test.task_names, map(int, test.n_samples), map(float, errors), map(float, separate))
     return [

@@ -118,6 +118,11 @@ def _masked(numbers, state, configs):
     return total.reshape(numbers.shape)
 
 
+def _by_node(nodes, values):
+    """``read(configs, arrays)`` of an answer with a list of nodes and one of their values."""
+    return lambda configs, arrays: dict(zip(configs[nodes], configs[values], strict=True))
+
+
 def secure_sum(ask, nodes, needed, shape):
     """Sum modulo 2^64 of the vectors of all owners that are still there; the curator's part.
 
@@ -158,13 +163,8 @@ def secure_sum(ask, nodes, needed, shape):
     )
     enough(keys, "keys")
     everybody = {str(node): pair for node, pair in keys.items()}
-    texts = ask(
-        Stage.SHARE_KEYS,
-        dict.fromkeys(keys, everybody),
-        lambda configs, arrays: dict(
-            zip(configs[Key.DESTINATION_LIST], configs[Key.CIPHERTEXT_LIST], strict=True)
-        ),
-    )
+    by_destination = _by_node(Key.DESTINATION_LIST, Key.CIPHERTEXT_LIST)
+    texts = ask(Stage.SHARE_KEYS, dict.fromkeys(keys, everybody), by_destination)
     enough(texts, "shares of keys")
 
     def forwarded(node):
@@ -181,13 +181,8 @@ def secure_sum(ask, nodes, needed, shape):
     enough(given, "masked vectors")
     lost = [node for node in texts if node not in given]
     lists = {Key.ACTIVE_NODE_ID_LIST: list(given), Key.DEAD_NODE_ID_LIST: lost}
-    told = ask(
-        Stage.UNMASK,
-        dict.fromkeys(given, lists),
-        lambda configs, arrays: dict(
-            zip(configs[Key.NODE_ID_LIST], configs[Key.SHARE_LIST], strict=True)
-        ),
-    )
+    by_owner = _by_node(Key.NODE_ID_LIST, Key.SHARE_LIST)
+    told = ask(Stage.UNMASK, dict.fromkeys(given, lists), by_owner)
     enough(told, "shares of masks")
 
     def secret(node):

@@ -263,13 +263,14 @@ class FeatureLearning(Method):
 
         if len(plan.parts):
             gate = budget.open(self.parts(d), 1, rng, log=log).with_budgets(plan.parts)
-            released, sd = gate(1, contributions(shown_directions, once), 1.0), gate.scale(1, 1.0)
-            if self.structure == "features":
-                learned = [] if hopeless(sd, d, m) else sizes_priors(released, sd)
-            else:
-                sd = np.sqrt(2) * sd  # of the sum and of the difference of the halves
-                learned = [] if hopeless(sd, d, m) else parts_priors(released, sd, m)
-            return averaged_over(learned, own)
+            features = self.structure == "features"
+            released = gate(1, contributions(shown_directions, once), 1.0)
+            # of the sizes; or of the sum and of the difference of the halves
+            sd = gate.scale(1, 1.0) * (1 if features else np.sqrt(2))
+            if hopeless(sd, d, m):
+                return averaged_over([], own)
+            priors = sizes_priors(released, sd) if features else parts_priors(released, sd, m)
+            return averaged_over(priors, own)
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
         gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)

@@ -210,22 +210,20 @@ def refinement_parts(subspace, grid, belief, datafit, own):
 def votes(priors, grid, again, datafit, own):
     """Scores of each prior and of the average over all, shape (m, P + 1)."""
     paths, _ = paths_of(datafit, own, priors, grid, again)
-    return vote_scores(np.stack([path.weighed()[0] for path in paths]))[0].T
+    return vote_scores(np.stack([path.weighed()[0] for path in paths])).T
 
 
 def vote_scores(log_evidence):
     """A task's score in [0, 1] for each prior, and last for the average over all, (P + 1, m).
 
     Its log evidence over that of the first prior (separate tasks), clipped to [-b, b] and scaled.
-    With them the logs of the base weights, which favour the average and are public.
     """
     by_prior = logsumexp(log_evidence, axis=1)
     P = len(by_prior)
     by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
-    scores = (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2
-    return scores, vote_base(P)
+    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2
 
 
 def vote_base(P):
-    """Logs of the base weights of P priors and of the average over all; public."""
+    """Logs of the base weights of P priors and of the average over all, the largest; public."""
     return np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))
