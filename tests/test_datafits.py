@@ -5,7 +5,13 @@ import pytest
 from conftest import ragged_data
 from scipy.optimize import approx_fprime, minimize_scalar
 
-from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for, largest_eigenvalue
+from mpmtl.datafits import (
+    LogisticLoss,
+    SquaredLoss,
+    datafit_for,
+    largest_eigenvalue,
+    logistic_loss,
+)
 
 KINDS = ["regression", "binary"]
 
@@ -114,3 +120,8 @@ def test_the_largest_eigenvalue_is_found_without_all_of_them(scale, spread, rng)
         want = np.linalg.eigvalsh(A)[:, -1].max()
         assert largest_eigenvalue(A) == pytest.approx(want, rel=1e-12, abs=0)
     assert largest_eigenvalue(np.zeros((4, 3, 3))) == 0
+
+
+def test_the_logistic_loss_is_numpys_over_all_its_range():
+    margin = np.concatenate([np.linspace(-800, 800, 4001), [0.0, 1e-300, -1e-300, 1e5, -1e5]])
+    np.testing.assert_allclose(logistic_loss(margin), np.logaddexp(0, -margin), rtol=1e-14)

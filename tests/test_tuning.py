@@ -19,7 +19,7 @@ from mpmtl.experiments.tuning import (
     prepare,
     still_in_race,
 )
-from mpmtl.methods import MeanRegularised, Method, Proximal, SharedRepresentation
+from mpmtl.methods import Candidate, MeanRegularised, Method, Proximal, SharedRepresentation
 from mpmtl.solvers.single_task import ridge_path
 from mpmtl.streams import stream
 
@@ -128,7 +128,7 @@ def test_the_error_is_the_mean_over_folds_and_tasks(setting):
         def fit(self, datafit, W0, candidates, budget, rng, log=None):
             yield np.array([0]), W0[None]
 
-    got = cross_validate(Start(), problem, [None], None, noise)[0]
+    got = cross_validate(Start(), problem, [Candidate()], None, noise)[0]
     want = []
     for part, W in zip(problem.parts, problem.fold_starts, strict=True):
         for i in range(train.n_tasks):
@@ -303,3 +303,24 @@ def test_the_method_stl_has_the_numbers_of_the_stl_in_every_card(slope, noise, k
     main = next(iter(values))
     assert values[main] == pytest.approx(values[f"{main}_stl"], rel=1e-9)
     assert record["edges"] == []
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("penalty", ["l2", "best"])
+def test_errors_that_are_known_are_those_of_fits(kind, penalty, rng):
+    """The ridge candidates of separate tasks have the errors that chose the start of every fit."""
+    X = [rng.standard_normal((30, 4)) for _ in range(6)]
+    y = [rows @ [1.0, -1, 0, 0] + rng.standard_normal(30) for rows in X]
+    if kind == "binary":
+        y = [np.where(v > 0, 1.0, -1.0) for v in y]
+    train = MultiTaskData.checked(X, y, kind)
+    grid = [f"method.penalty={penalty}", "tuning.ridge=[0.01,0.1,1]"]
+    run = make_run("method=stl", "tuning=laptop", *grid)
+    problem = prepare(train, run.tuning, run.method, 0, 0)
+    candidates = run.method.candidates(problem.scales)
+    assert all(c.ridge in problem.ridge_errors for c in candidates if c.penalty == "l2")
+    counting = Counting(run.method)
+    known = cross_validate(counting, problem, candidates, None, noise)
+    assert counting.count == 5 * sum(c.penalty == "l1" for c in candidates)
+    fitted = cross_validate(run.method, replace(problem, ridge_errors={}), candidates, None, noise)
+    np.testing.assert_allclose(known, fitted, rtol=1e-8)

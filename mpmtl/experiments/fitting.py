@@ -159,9 +159,8 @@ def tuned_fit(settings, train, noise, replicate=0, keep=None, engine=None, other
     candidates = method.candidates(problem.scales)
     scores, best = np.full(len(candidates), np.nan), 0
     if len(candidates) > 1:
-        scores = cross_validate(
-            method, problem, candidates, budget, noise, search_of(method, tuning)
-        )
+        search = search_of(candidates, tuning)
+        scores = cross_validate(method, problem, candidates, budget, noise, search)
         best = int(np.argmin(scores))
     chosen, log = candidates[best], FitLog()
     datafit = divided(problem.datafit, engine) if method.by_chunks else problem.datafit

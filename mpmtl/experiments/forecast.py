@@ -58,7 +58,7 @@ def forecast(run, cache):
         words = [value for value in candidate.as_row().values() if isinstance(value, str)]
         groups.setdefault(tuple(words), []).append(candidate)
     folds = (
-        run.tuning.folds * SHARE[search_of(run.method, run.tuning)] if len(candidates) > 1 else 0
+        run.tuning.folds * SHARE[search_of(candidates, run.tuning)] if len(candidates) > 1 else 0
     )
     own = draw
     for group in groups.values():

@@ -77,10 +77,10 @@ class Tuning:
         one_of("search", self.search, ("grid", "race"))
 
 
-def search_of(method, tuning):
-    """The search of a method: separate tasks, the yardstick of all, are chosen on all folds, as
-    those that stand beside every method are."""
-    return "grid" if method.separate else tuning.search
+def search_of(candidates, tuning):
+    """The search among candidates: separate ridge models, the yardstick of all, are chosen on all
+    folds, as those that stand beside every method are."""
+    return "grid" if all(c.ridge is not None for c in candidates) else tuning.search
 
 
 def is_tuned(method, tuning):
@@ -124,6 +124,8 @@ class Problem:
         STL models of each fold's training part, W^(0) of its fits.
     start : ndarray, shape (m, d)
         STL models of all training samples.
+    ridge_errors : dict of float to ndarray, shape (F, m)
+        Held-out errors of STL by its penalty, where the penalty was chosen.
     scales : Scales
     heldout : callable
         `heldout_error`, or `heldout_loss` where it is not defined.
@@ -134,6 +136,7 @@ class Problem:
     variance: np.ndarray
     fold_starts: list
     start: np.ndarray
+    ridge_errors: dict
     scales: Scales
     heldout: object = heldout_error
 
@@ -179,9 +182,9 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     if slow:
         settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
         settings += (seed, replicate)
-        start, fold_starts, tried = keep((train.digest(), *settings), compute)
+        start, fold_starts, tried, errors = keep((train.digest(), *settings), compute)
     else:
-        start, fold_starts, tried = compute()
+        start, fold_starts, tried, errors = compute()
     zero = np.zeros((1, *datafit.shape))
     scales = Scales(
         lipschitz=lipschitz or 1.0,
@@ -191,7 +194,8 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         public=public,
         wider=tuple(np.setdiff1d(tried, lams).tolist()),
     )
-    return Problem(datafit, parts, variance, list(fold_starts), start, scales, heldout)
+    known = dict(zip(tried.tolist(), errors, strict=False))
+    return Problem(datafit, parts, variance, list(fold_starts), start, known, scales, heldout)
 
 
 def _samples(datafit, public):
@@ -202,12 +206,12 @@ def _samples(datafit, public):
 
 
 def _separate_tasks(datafit, parts, variance, lams, heldout):
-    """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d); and the
-    penalties tried, (B,)."""
+    """STL at the best ridge penalty: on all samples, (m, d), and for each fold, (F, m, d); the
+    penalties tried, (B,), and their held-out errors, (B, F, m), or none if nothing was chosen."""
     if len(lams) == 1 or not parts:
         paths = [ridge_path(_merged_without(parts, k), lams[:1])[0] for k in range(len(parts))]
-        return ridge_path(datafit, lams[:1])[0], np.array(paths), lams
-    tried, paths, errors = np.zeros(0), [], np.zeros(0)
+        return ridge_path(datafit, lams[:1])[0], np.array(paths), lams, np.zeros(0)
+    tried, paths, errors, heldout_errors = np.zeros(0), [], np.zeros(0), []
     positive = lams[lams > 0]
     limits = positive.min(initial=np.inf) * WIDEN_TO[0], positive.max(initial=0) * WIDEN_TO[1]
     if datafit.intercept and isinstance(datafit, SquaredLoss):
@@ -217,10 +221,12 @@ def _separate_tasks(datafit, parts, variance, lams, heldout):
         new = [heldout(*pair, variance) for pair in zip(parts, of_folds, strict=True)]
         tried, errors = np.append(tried, lams), np.append(errors, _mean_error(new))
         paths += list(np.swapaxes(of_folds, 0, 1))
+        heldout_errors += list(np.swapaxes(new, 0, 1))
         lams = _beyond(tried, errors, limits)
     best = int(np.argmin(errors))
     order = np.argsort(tried, kind="stable")
-    return ridge_path(datafit, tried[[best]])[0], paths[best], tried[order]
+    start, heldout_errors = ridge_path(datafit, tried[[best]])[0], np.stack(heldout_errors)
+    return start, paths[best], tried[order], heldout_errors[order]
 
 
 def _beyond(tried, errors, limits):
@@ -313,10 +319,18 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
             if len(alive) == 1:
                 break
         training = problem.training_part(k)
-        running = [candidates[i] for i in alive]
         fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)
-        for indices, W in method.fit(training, problem.fold_starts[k], running, budget, noise(k)):
-            fold[indices] = problem.heldout(part, W, problem.variance)
+        to_fit = []
+        for place, i in enumerate(alive):
+            known = problem.ridge_errors.get(candidates[i].ridge)
+            if known is None:
+                to_fit.append(place)
+            else:
+                fold[place] = known[k]
+        to_fit = np.array(to_fit, dtype=int)
+        running, start = [candidates[i] for i in alive[to_fit]], problem.fold_starts[k]
+        for indices, W in method.fit(training, start, running, budget, noise(k)):
+            fold[to_fit[indices]] = problem.heldout(part, W, problem.variance)
         folds.append(fold)
     errors = np.full(len(candidates), np.inf)
     errors[alive] = _mean_error(folds)

@@ -28,6 +28,11 @@ class SingleTaskCandidate(Candidate):
     lam: float
     n_rounds: int | None = None
 
+    @property
+    def ridge(self):
+        """The l2 penalty; None for l1."""
+        return self.lam if self.penalty == "l2" else None
+
 
 class Lasso(Proximal):
     """The l1 rounds of separate tasks: every task has a step of its own, 1/L_i."""

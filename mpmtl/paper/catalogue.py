@@ -203,7 +203,7 @@ FIGURES = (
         thinner={
             "smoke": (*LSOA2_SMOKE, "method=stl,mtl,fl,lr/gaussian"),
             "laptop": (*LSOA2, "n_replicates=5", *THREE_BUDGETS),
-            "paper": (*LSOA2, "n_replicates=50", *THREE_BUDGETS),
+            "paper": (*LSOA2, "n_replicates=50", *THREE_BUDGETS, "grids.mr_mtl.lam=[0.003,0.03]"),
         },
     ),
     Figure(

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
+from mpmtl.datafits import logistic_loss
 from mpmtl.privacy.clipping import directions
 
 TINY = np.finfo(float).tiny
@@ -305,7 +306,7 @@ class PriorPath:
         y, root, labels = (
             np.concatenate(parts)[:, None] for parts in (rows.y, rows.root, rows.labels)
         )
-        return np.logaddexp(0, -labels * (y - residual) / root)
+        return logistic_loss(labels * (y - residual) / root)
 
     def signal(self, scale=1.0):
         """Mean square of x'w over a task's rows under the prior for tau = 1 and a = `scale`, shape

@@ -15,6 +15,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 from scipy.special import expit
 
+from mpmtl.datafits import logistic_loss
+
 TOL = 1e-13  # of the objective
 MAX_STEPS = 100
 FAST = 0.2  # an old Hessian serves while the decrement falls to this part of itself
@@ -28,7 +30,7 @@ MAX_OUTER, MAX_INNER = 30, 50  # steps of Newton's method, and conjugate gradien
 def objective(margin, w, c, lam, center):
     """c sum log(1 + exp(-margin)) + sum lam/2 (w - center)^2, over the last axis."""
     away = w - center
-    return (c * np.logaddexp(0, -margin)).sum(axis=-1) + 0.5 * (lam * away * away).sum(axis=-1)
+    return (c * logistic_loss(margin)).sum(axis=-1) + 0.5 * (lam * away * away).sum(axis=-1)
 
 
 def newton(X, y, c, lam, center, w):

@@ -6,10 +6,10 @@ from functools import singledispatch
 import numpy as np
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss
-from mpmtl.solvers.logistic import Curvature, newton, newton_batch
+from mpmtl.solvers.logistic import SMALL, Curvature, newton, newton_batch
 
 BARELY = 1e-5  # penalty of a free logistic level, relative to n: it stays finite for one class
-TOGETHER = 8  # logistic problems of a task from which on a batch is faster
+TOGETHER = 4  # logistic problems of a task from which on a batch is faster, if no others follow
 
 
 def ridge_path(datafit, lams, center=None):
@@ -135,7 +135,8 @@ def _(datafit: LogisticLoss):
     def solve(lams, center=None, start=None, free=False):
         lams = np.asarray(lams, dtype=float)
         centers = np.zeros((len(lams), d)) if center is None else center
-        together = len(lams) >= TOGETHER and not free and (lams > 0).all()
+        others_follow = start is not None and d > SMALL
+        together = (others_follow or len(lams) >= TOGETHER) and not free and (lams > 0).all()
         W = np.zeros((len(lams), m, d))
         for i, (X, y, c) in enumerate(zip(datafit.X, datafit.y, datafit.weight, strict=True)):
             starts = centers if start is None else start[:, i]
