@@ -11,7 +11,6 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "audit": "mpmtl.auditing.audit",
     "Cost": "mpmtl.privacy.budget",
-    "largest_mu": "mpmtl.privacy.budget",
     "composition_bound": "mpmtl.privacy.budget",
     "allocate": "mpmtl.privacy.budget",
     "optimal_delta": "mpmtl.privacy.budget",
@@ -35,7 +34,7 @@ _RENAMED = {
     "SingleTaskLearner": "MultiTaskRegressor(method='stl')",
     "MultiTaskLearner": "MultiTaskRegressor(method='mtl_lr')",
     "PrivateMultiTaskLearner": "MultiTaskRegressor(method='lr', privacy='gaussian')",
-    "PrivateFeatureLearner": "MultiTaskRegressor(method='fl_local')",
+    "PrivateFeatureLearner": "MultiTaskRegressor(method='fl')",
 }
 __all__ = sorted(_PUBLIC)
 

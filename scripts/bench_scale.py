@@ -51,7 +51,7 @@ def fitted(method, loss, m):
 
     budget, rng = Budget(Gaussian(), EPSILON, 1 / (m * np.log(m))), np.random.default_rng(1)
     if method.startswith("fl"):
-        tuning = {"fl": "shared"}.get(method, method[3:])
+        tuning = {"fl": "hyper"}.get(method, method[3:])
         return FeatureLearning(method, tuning).models(loss, None, budget, rng)
     if method == "mr_mtl":
         learner, candidate = MeanRegularised(method), MeanRegularisedCandidate(0.5, 0.5, 1.0, 3)
@@ -209,7 +209,7 @@ def main():
                 print("|", " | ".join(cells), "|", flush=True)
         return
     growth, sizes = {"m": {}, "d": {}, "n": {}}, [options.largest // 10, options.largest]
-    for method in ("fl", "lr", "gs", "mr_mtl"):
+    for method in ("fl", "fl_shared", "lr", "gs", "mr_mtl"):
         growth["m"][method] = [measured(**SETTINGS | {"method": method, "m": m}) for m in sizes]
     small = SETTINGS | {"m": max(options.largest // 10, 2000)}
     growth["d"]["fl"] = [measured(**small | {"d": d}) for d in (10, 30, 90)]

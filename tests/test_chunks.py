@@ -66,7 +66,7 @@ def in_one_piece(monkeypatch, function):
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
-@pytest.mark.parametrize("tuning", ["shared", "local", "hyper", "votes"])
+@pytest.mark.parametrize("tuning", ["shared", "local", "hyper"])
 def test_a_fit_by_chunks_is_that_in_one_piece(tuning, kind, rng, small, monkeypatch):
     loss = some_loss(rng, kind=kind)
     method = FeatureLearning("fl", tuning)
@@ -225,7 +225,7 @@ def test_a_learner_says_what_it_cannot_learn_from_partitions(tmp_path, rng):
     written(tmp_path / "parts", rng)
     partitions = Partitions.of(tmp_path / "parts", "owner", "y")
     for settings, message in (
-        ({"method": "lr"}, "method = 'lr' needs all rows at once: use fl_local"),
+        ({"method": "lr"}, "method = 'lr' needs all rows at once: use fl or fl_local"),
         ({"random_state": 3}, "random_state = 3: whole numbers name noise by all the data"),
     ):
         with pytest.raises(InputError, match=message):

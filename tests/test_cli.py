@@ -337,7 +337,7 @@ def test_pairs_of_a_method_and_a_mechanism_are_choices_of_a_sweep(tmp_path):
 
 
 def test_a_pair_has_the_settings_of_its_two_names():
-    for pair in ("lr/gaussian", "fl_local/two_sided_wishart", "dp_aggr/output_perturbation"):
+    for pair in ("lr/gaussian", "fl/two_sided_wishart", "dp_aggr/output_perturbation"):
         method, privacy = pair.split("/")
         one, two = make_run(f"method={pair}"), make_run(f"method={method}", f"privacy={privacy}")
         assert (one.settings, one.folder) == (two.settings, two.folder)

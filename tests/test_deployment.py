@@ -82,7 +82,7 @@ def test_what_is_not_covered_stays_on_the_card(tmp_path):
     assert "float-noise" in seeded
     assert "reproducible-rng" in seeded
     assert "evaluation-not-charged" not in seeded
-    _, tuned = carry_out(tmp_path / "c", *SECURE, "method=fl")
+    _, tuned = carry_out(tmp_path / "c", *SECURE, "method=fl_shared")
     assert "tuning-not-charged" in tuned
     undeclared = ("dataset.schema=null", "dataset.task=school", "dataset.target=score")
     _, pooled = carry_out(tmp_path / "d", *SECURE, *undeclared)
@@ -97,14 +97,13 @@ OTHER_ROWS = {
 }
 
 
-@pytest.mark.parametrize("method", ["fl_local", "fl_votes"])
+@pytest.mark.parametrize("method", ["fl", "fl_local"])
 @pytest.mark.parametrize("rows", OTHER_ROWS)
 def test_nothing_else_that_a_run_shows_depends_on_a_task(method, rows, tmp_path, monkeypatch):
     """Card and tables are the same byte for byte if a task is replaced and its release is not."""
     monkeypatch.setattr(
         "mpmtl.privacy.grid.whole_numbers", lambda V, *rest: np.zeros(V.shape, dtype=np.int64)
     )
-    monkeypatch.setattr("mpmtl.privacy.exact.vote", lambda *args: 0)
     shown = []
     for last in (None, OTHER_ROWS[rows]):
         path = tmp_path / str(len(shown))
@@ -166,7 +165,7 @@ def test_a_noisy_error_is_a_part_of_epsilon_and_no_caveat(tmp_path):
         ("evaluation_epsilon=-1", "use auto, exact, 0 for no test error, or a part of epsilon"),
         ("evaluation_epsilon=maybe", "use auto, exact"),
         ("evaluation_epsilon=2", "leaves nothing of epsilon = 2"),
-        ("evaluation_epsilon=1 method=fl", "fl chooses from all tasks' data"),
+        ("evaluation_epsilon=1 method=fl_shared", "fl_shared chooses from all tasks' data"),
         ("evaluation_epsilon=1 method=lr", "lr chooses from all tasks' data"),
         ("evaluation_epsilon=1 method=stl", "use exact or 0"),
         ("evaluation_epsilon=1 privacy=none", "use exact or 0"),

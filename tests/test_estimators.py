@@ -192,10 +192,10 @@ def keys_of(method, Learner):
     ("method", "every"),
     [
         ("lr", 12),
-        ("fl_votes", 12),
+        ("fl", 12),
         *(
             pytest.param(method, 1, marks=pytest.mark.slow)
-            for method in ("lr", "fl_votes", "fedrep", "mr_mtl", "stl_best", "dp_aggr")
+            for method in ("lr", "fl", "fedrep", "mr_mtl", "stl_best", "dp_aggr")
         ),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_wrong_name_is_refused_with_the_right_one(name):
     [
         ({"method": "fl_locale"}, "unknown method 'fl_locale': did you mean fl_local"),
         ({"privacy": "gauss"}, "unknown privacy 'gauss': did you mean gaussian"),
-        ({"method__gamma": 1}, "method__gamma: method fl_local has no setting gamma; it has"),
+        ({"method__gamma": 1}, "method__gamma: method fl has no setting gamma; it has"),
         ({"method": "lr", "method__grid__lm": 1}, "no setting grid__lm; it has lam, n_rounds"),
         ({"method": "lr", "method__grid": 1}, "give them, such as method__grid__lam="),
         ({"method": "lr", "method__grid__lam": -1}, "method__grid__lam = -1 must be"),

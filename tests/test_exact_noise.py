@@ -28,14 +28,13 @@ from mpmtl.datafits import datafit_for
 from mpmtl.methods import FeatureLearning, Proximal, ProximalCandidate
 from mpmtl.privacy import exact
 from mpmtl.privacy.clipping import bounded
-from mpmtl.privacy.exact import STEPS, Uniform, exponential_coins, one_in, vote
+from mpmtl.privacy.exact import STEPS, Uniform, exponential_coins, one_in
 from mpmtl.privacy.grid import COARSE, squared_norm_limit, whole_numbers
 from mpmtl.privacy.releases import (
     Budget,
     FitLog,
     covariance,
     diagonal,
-    vote_probabilities,
 )
 from mpmtl.privacy.statements import NOISE_CAVEATS
 
@@ -110,19 +109,6 @@ def test_equal_digits_are_followed_by_more():
     np.testing.assert_array_equal(x.coins(np.arange(3)), [False, True, True])
     np.testing.assert_array_equal(x.coins(np.arange(2)), [True, False])
     assert not answers
-
-
-def test_votes_are_those_of_the_exponential_mechanism():
-    rng, n = np.random.default_rng(4), 1000
-    scores = rng.random((4, 6)) * [[1.0], [0.8], [0.5], [2.0]]
-    scores[1, 2] = np.nan
-    log_base = np.log([0.1, 0.3, 0.4, 0.2])
-    for epsilon in (0.0, 2.0):
-        random = seeded(5)
-        chosen = [vote(scores, log_base, epsilon, random) for _ in range(n)]
-        expected = n * vote_probabilities(scores, log_base, epsilon)
-        counts = np.bincount(chosen, minlength=4)
-        assert stats.chisquare(counts, expected).pvalue > LEVEL
 
 
 # releases
@@ -266,7 +252,7 @@ ROUND = ProximalCandidate(0.1, 1, False, False, alpha=0.0, K=1.0)
     ("method", "candidate"),
     [
         (FeatureLearning("fl_local", "local"), None),
-        (FeatureLearning("fl_votes", "votes"), None),
+        (FeatureLearning("fl", "hyper"), None),
         (Proximal("lr", "trace", private=True, eta="public"), ROUND),
         (Proximal("gs", "l21", private=True, eta="public"), ROUND),
     ],
@@ -281,7 +267,9 @@ def test_a_public_method_with_secure_noise_has_no_caveat(method, candidate):
 
 def test_caveats_of_other_noise_and_other_choices_stay():
     mech = Gaussian(noise="secure")
-    assert statement(FeatureLearning("fl"), None, mech).caveats == ("tuning-not-charged",)
+    assert statement(FeatureLearning("fl_shared", "shared"), None, mech).caveats == (
+        "tuning-not-charged",
+    )
     sample = Proximal(
         "lr", "trace", private=True, eta="public", instance_protection={"epsilon": 1.0}
     )
@@ -291,7 +279,7 @@ def test_caveats_of_other_noise_and_other_choices_stay():
 
 
 @pytest.mark.filterwarnings("ignore::mpmtl.PrivacyCaveat")
-@pytest.mark.parametrize("method", ["fl_local", "fl_votes", "lr", "gs", "mr_mtl"])
+@pytest.mark.parametrize("method", ["fl", "fl_local", "lr", "gs", "mr_mtl"])
 def test_python_learners_take_no_seed_unless_one_is_given(method, rng):
     X = [rng.standard_normal((6, 3)) for _ in range(4)]
     y = [x[:, 0] for x in X]

@@ -20,15 +20,13 @@ from mpmtl.methods.prior_steps import (
     own_models,
     separate_priors,
     started,
-    vote_base,
-    vote_scores,
 )
 from mpmtl.methods.shared_choice import WIDEST, SharedChoice
 from mpmtl.metrics import evaluate
-from mpmtl.privacy.budget import Cost, gaussian_mu
+from mpmtl.privacy.budget import gaussian_mu
 from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
-from mpmtl.privacy.releases import covariance, signed_parts, vector_sum, vote_probabilities
+from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import PrivacyCaveat
 from mpmtl.solvers.gaussian_prior import FREE, PriorPath, rows_at
 from mpmtl.solvers.hierarchy import (
@@ -62,7 +60,7 @@ from mpmtl.solvers.refinement import (
 )
 from mpmtl.solvers.single_task import ridge_path
 
-TUNINGS = ("shared", "local", "hyper", "votes")
+TUNINGS = ("shared", "local", "hyper")
 
 
 def some_covariance(rng, d):
@@ -272,29 +270,6 @@ def test_moments_without_noise_are_those_of_the_models_in_every_round(rng):
     np.testing.assert_allclose(moments.total, V.sum(axis=0))
 
 
-def vote_odds(log_evidence, epsilon):
-    return vote_probabilities(vote_scores(log_evidence), vote_base(len(log_evidence)), epsilon)
-
-
-def test_votes_are_epsilon_private(rng):
-    epsilon = 0.7
-    for _ in range(200):
-        log_evidence = 5 * rng.standard_normal((4, 3, 6))
-        neighbour = log_evidence.copy()
-        neighbour[:, :, 2] = 50 * rng.standard_normal((4, 3))
-        p, q = (vote_odds(e, epsilon) for e in (log_evidence, neighbour))
-        assert np.abs(np.log(p / q)).max() <= epsilon * (1 + 1e-9)
-        assert p.sum() == pytest.approx(1)
-
-
-def test_many_votes_for_one_prior_choose_it():
-    log_evidence = np.zeros((3, 2, 400))
-    log_evidence[1] = 1.0
-    assert vote_odds(log_evidence, 1.0)[1] > 0.99
-    assert list(vote_odds(log_evidence, np.inf)) == [0, 1, 0, 0]
-    assert vote_odds(log_evidence, 1e-9)[-1] == pytest.approx(0.9, abs=1e-3)
-
-
 # --- the method
 
 
@@ -306,7 +281,7 @@ def test_statements_add_up(rng, mechanism):
         t: FeatureLearning("fl", t, rounds=2).statement(None, budget, datafit) for t in TUNINGS
     }
     assert "tuning-not-charged" in stated["shared"].caveats
-    for tuning in ("local", "hyper", "votes"):
+    for tuning in ("local", "hyper"):
         assert "tuning-not-charged" not in stated[tuning].caveats
         assert "float-noise" in stated[tuning].caveats
     for tuning in TUNINGS:
@@ -315,24 +290,12 @@ def test_statements_add_up(rng, mechanism):
         pair = block.claimed if claimed else block.proved
         assert pair.epsilon == pytest.approx(2.0)
         assert pair.delta == 1e-3
-    assert "votes" in stated["votes"].proved.basis
     if mechanism.status == "proved":  # the choice over all tasks inside the fit is not covered
         assert stated["shared"].proved is None
 
 
-def test_the_rounds_of_a_fit_use_the_budget_that_is_left_of_the_votes():
-    budget = Budget(Gaussian(), 2.0, 1e-3)
-    whole = FeatureLearning("fl", rounds=4).plan(budget, 20, 3).moments
-    rest = FeatureLearning("fl", "votes", rounds=4, vote_share=0.25).plan(budget, 20, 3).moments
-    less = FeatureLearning("fl", rounds=4).plan(Budget(Gaussian(), 1.5, 1e-3), 20, 3).moments
-    assert (less < rest).all()  # exact composition with the votes beats adding epsilons
-    assert (rest < whole).all()
-    cost = Cost(mu=float(np.sqrt((rest**2).sum())), pure=(0.5,))
-    assert 0.999e-3 < cost.delta(2.0) <= 1e-3
-
-
 def test_rounds_follow_from_public_constants_alone():
-    method = FeatureLearning("fl")
+    method = FeatureLearning("fl_shared", "shared")
     budgets = [Budget(Gaussian(), e, 1e-3) for e in (0.1, 1.0, 10.0)]
     counts = [len(method.plan(budget, 139, 27).moments) for budget in budgets]
     assert counts == [1, 2, 3]
@@ -380,21 +343,21 @@ def test_much_noise_falls_back_to_separate_tasks_and_little_noise_helps(tuning):
 
 def test_the_same_noise_gives_the_same_models():
     train, _ = LowRank(m=20, n=8, d=4).draw("", 0, 0)
-    method, budget = FeatureLearning("fl", "votes"), Budget(Gaussian(), 1.0, 1e-2)
+    method, budget = FeatureLearning("fl", "hyper"), Budget(Gaussian(), 1.0, 1e-2)
     first, second = (
         method.models(datafit_for(train), None, budget, np.random.default_rng(5)) for _ in range(2)
     )
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["fl", "fl_local", "fl_hyper", "fl_votes", "stl_local"])
+@pytest.mark.parametrize("name", ["fl", "fl_local", "fl_shared", "stl_local"])
 @pytest.mark.parametrize("privacy", ["gaussian", "two_sided_wishart", "wishart", "none"])
 def test_runs_from_the_command_line_configs(name, privacy):
     run = make_run(f"method={name}", f"privacy={privacy}", "epsilon=3")
     record = run_replicate(run, 0)
     assert np.isfinite(record["replicates"][0]["value"])
     block = record["privacy"]
-    assert ("tuning-not-charged" in block["caveats"]) == (name == "fl" and privacy != "none")
+    assert ("tuning-not-charged" in block["caveats"]) == (name == "fl_shared" and privacy != "none")
     if name == "stl_local":
         assert block["proved"]["epsilon"] == 0
 
@@ -415,14 +378,13 @@ def test_binary_data_from_python_and_the_range_of_settings(rng):
         {"affine": 2.0},
         {"rounds": -1},
         {"rounds": "many"},
-        {"vote_share": 0.0},
     ):
         with pytest.raises(InputError, match=f"{next(iter(bad))} = "):
             FeatureLearning("fl", **bad)
 
 
 def test_bad_settings_are_one_line():
-    with pytest.raises(InputError, match="tuning = all: use shared or local or hyper or"):
+    with pytest.raises(InputError, match="tuning = all: use shared or local or hyper"):
         make_run("method=fl", "method.tuning=all", *TINY)
     with pytest.raises(InputError, match="privacy=laplace does not fit"):
         make_run("method=fl", "privacy=laplace")
@@ -549,7 +511,7 @@ def test_the_parts_of_a_plan_cost_what_is_stated(m, d, rng):
     assert ("covariance" in kinds) or m == 10
 
 
-@pytest.mark.parametrize("tuning", ["shared", "local", "hyper", "votes"])
+@pytest.mark.parametrize("tuning", ["shared", "local", "hyper"])
 def test_shared_features_need_one_release_that_finds_them(tuning, rng):
     """With a tenth of the features in use the sizes find them where noise hides the moments."""
     m, d = 150, 20
@@ -736,7 +698,7 @@ def test_nothing_shared_costs_little(case, level, rounds):
         datafit = datafit_for(train)
         lams = np.append(datafit.lipschitz() * np.logspace(-12, 3, 31), np.inf)
         stl = min(evaluate(test, W, means)["nmse_own_mean"] for W in ridge_path(datafit, lams))
-        W = FeatureLearning("fl", rounds=rounds).models(
+        W = FeatureLearning("fl_shared", "shared", rounds=rounds).models(
             datafit, None, Budget(NoNoise(), np.inf, 1e-3), np.random.default_rng(0)
         )
         errors.append((evaluate(test, W, means)["nmse_own_mean"], stl))
@@ -755,7 +717,7 @@ def test_a_shift_of_all_tasks_far_away_leaves_little_to_priors():
     for shift in (0.0, 100.0):
         datafit = datafit_for(replace(train, y=tuple(y + shift for y in train.y)))
         moved = replace(test, y=tuple(y + shift for y in test.y))
-        W = FeatureLearning("fl").models(
+        W = FeatureLearning("fl_shared", "shared").models(
             datafit, None, Budget(NoNoise(), np.inf, 1e-3), np.random.default_rng(0)
         )
         error[shift] = evaluate(moved, W, means + shift)["nmse_own_mean"]

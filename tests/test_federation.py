@@ -110,7 +110,6 @@ MR = "method=mr_mtl method.eta=public method.grid.gamma=0.05 method.grid.n_round
         (f"{FL} method.rounds=3", "regression", 3),
         (f"{FL} method.rounds=2", "binary", 2),
         ("method=fl_local privacy=two_sided_wishart", "regression", 1),
-        ("method=fl_votes privacy=gaussian epsilon=50 method.rounds=2", "regression", 3),
         (LR, "regression", 4),
         (f"{LR} method.clip=models method.grid.K=0.1", "binary", 4),
         ("method=gs privacy=gaussian method.eta=public", "regression", 10),
@@ -121,8 +120,8 @@ MR = "method=mr_mtl method.eta=public method.grid.gamma=0.05 method.grid.n_round
         ("method=lr_sp method.eta=public privacy=gaussian", "regression", 10),
         ("method=rl privacy=gaussian method.eta=public", "regression", 10),
         ("method=fl_local privacy=none", "regression", 3),
-        ("method=fl_hyper privacy=gaussian epsilon=0.1", "regression", 2),
-        ("method=fl_hyper privacy=gaussian epsilon=1000", "regression", 5),
+        ("method=fl privacy=gaussian epsilon=0.1", "regression", 2),
+        ("method=fl privacy=gaussian epsilon=1000", "regression", 5),
     ],
 )
 def test_apart_is_together_to_the_last_bit(place, settings, kind, rounds):
@@ -256,7 +255,7 @@ def test_the_statement_is_that_of_one_process(place):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ("method=fl epsilon=1", "chooses from all owners' data"),
+        ("method=fl_shared epsilon=1", "chooses from all owners' data"),
         ("method=lr privacy=gaussian", "chooses from all owners' data"),
         ("method=mr_mtl method.eta=public method.grid.lam=[1,2]", "chooses from all owners' data"),
         ("method=stl", "every owner can run it alone"),

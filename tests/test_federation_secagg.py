@@ -204,7 +204,7 @@ def secure(place, folder, settings=SETTINGS, **more):
         (f"{LR} delta=1e-5", 4),
         ("method=gs privacy=gaussian method.eta=public method.grid.n_rounds=2", 2),
         (MR, 3),
-        ("method=fl_hyper privacy=gaussian epsilon=1", 2),
+        ("method=fl privacy=gaussian epsilon=1", 2),
     ],
 )
 def test_the_curator_gets_the_plain_sum_and_no_vector(place, tmp_path, noisy, settings, rounds):
@@ -304,7 +304,6 @@ def test_malformed_vectors_are_left_out(place, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("settings", "honest", "words"),
     [
-        ("method=fl_votes privacy=gaussian epsilon=50", 3, "votes need a trusted curator"),
         ("method=rl privacy=gaussian method.eta=public", 3, "must be a sum over owners"),
         ("method=gs privacy=laplace method.eta=public", 3, "must be a sum over owners"),
         ("method=fl_local privacy=none", 3, "must be a sum over owners"),

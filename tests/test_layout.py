@@ -75,13 +75,13 @@ def test_a_card_speaks_of_what_is_chosen_alone(tmp_path):
     """Separate tasks have no T and no K, and an audit chooses nothing."""
     cards = {
         name: mpmtl_run(f"method={name}", *TINY, cwd=tmp_path).stdout.split("tuning-not-charged")[1]
-        for name in ("stl", "fl", "lr")
+        for name in ("stl", "fl_shared", "lr")
     }
     start = ": chosen from all tasks' data outside the budget, as in the paper:"
     texts = {name: " ".join(card.split("caveat")[0].split()) for name, card in cards.items()}
     assert texts["stl"].startswith(f"{start} lambda; ")
-    assert "the choice inside the fit;" in texts["fl"]
-    assert not re.search(r"\b[TK]\b", texts["fl"])
+    assert "the choice inside the fit;" in texts["fl_shared"]
+    assert not re.search(r"\b[TK]\b", texts["fl_shared"])
     assert texts["lr"].startswith(f"{start} lambda, T, the ridge penalty")
     audit = mpmtl_run("samples=200", "attack=support", cwd=tmp_path, program="mpmtl-audit")
     assert "wishart-support" in audit.stdout

@@ -185,7 +185,7 @@ def test_settings_of_a_ledger_are_checked(words):
 # runs
 
 METHODS = (
-    "lr gs lr_sp rl mr_mtl fedrep fl fl_local fl_votes dp_mtrl dp_aggr stl mtl_lr lr/gaussian "
+    "lr gs lr_sp rl mr_mtl fedrep fl fl_local fl_shared dp_mtrl dp_aggr stl mtl_lr lr/gaussian "
     "gs/laplace"
 )
 

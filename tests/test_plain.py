@@ -288,5 +288,5 @@ def test_every_method_equals_its_formula(words, kind, rng):
 def test_every_method_is_compared():
     names = {p.stem for p in (ROOT / "conf/method").glob("*.yaml")}
     made_of_others = {"mtl", "stl_best"}
-    elsewhere = {"fl", "fl_local", "fl_hyper", "fl_votes", "stl_local"}  # test_feature_learning.py
+    elsewhere = {"fl", "fl_local", "fl_shared", "stl_local"}  # test_feature_learning.py
     assert {words.split()[0] for words in PLAIN} == names - made_of_others - elsewhere

@@ -8,12 +8,10 @@ import pytest
 from conftest import beside_others
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from test_mechanisms import ALL, NOISY, known_moments
 
 from mpmtl import Gaussian, InputError, Laplace, NoNoise, TwoSidedWishart, Wishart
 from mpmtl.auditing.subjects import neighbours
-from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import KINDS, MECHANISMS
 from mpmtl.privacy.releases import (
@@ -27,7 +25,6 @@ from mpmtl.privacy.releases import (
     sizes,
     unbounded_output,
     vector_sum,
-    vote_probabilities,
 )
 from mpmtl.privacy.statements import caveat_text
 
@@ -269,23 +266,6 @@ def test_a_round_without_noise_has_no_statement():
     assert Budget(NoNoise(), 1.0, 1e-3).statement().proved is None
 
 
-@pytest.mark.parametrize("mech", [Gaussian(), TwoSidedWishart(), TwoSidedWishart(0.0, "optimal")])
-@pytest.mark.parametrize("T", [1, 2, 5])
-def test_votes_and_rounds_share_a_budget(mech, T):
-    """The cost of all together is at most the budget, and is it for the Gaussian."""
-    epsilon, delta, votes = 1.0, 1e-3, (0.1, 0.15)
-    budget = Budget(mech, epsilon, delta)
-    gate = budget.planned(covariance(3), mech.budgets(epsilon, delta, T, beside=votes))
-    block = budget.statement(gate, beside=votes)
-    assert block.cost == gate.cost + Cost(pure=votes)
-    assert "0.25 for the votes" in block.proved.basis
-    if mech == Gaussian():
-        assert block.cost.delta(epsilon) == pytest.approx(delta, rel=1e-6)
-    alone = budget.planned(covariance(3), mech.budgets(epsilon, delta, T))
-    with pytest.raises(InputError, match="more than delta"):
-        budget.statement(alone, beside=votes)
-
-
 def test_several_gates_add_up():
     """A start and rounds that share mu^2 are the whole budget; one more sum is too much."""
     budget = Budget(Gaussian(), 1.0, 1e-3)
@@ -298,12 +278,10 @@ def test_several_gates_add_up():
         budget.statement(start, rounds, budget.planned(vector_sum(1), [0.1 * mu]))
 
 
-def test_what_has_no_cost_stands_alone_but_for_votes():
-    """The votes' budget is added to the epsilon that is proved of Wishart noise."""
+def test_what_has_no_cost_stands_alone():
     budget = Budget(Wishart(), 1.0, 1e-3)
     gate = budget.planned(covariance(3), [0.5])
-    alone, voted = budget.statement(gate).proved, budget.statement(gate, beside=(0.1, 0.2)).proved
-    assert (voted.epsilon, voted.delta) == (pytest.approx(alone.epsilon + 0.3), alone.delta)
+    assert budget.statement(gate).proved.epsilon == 0.5
     with pytest.raises(InputError, match="wishart has no proved cost to add"):
         budget.statement(gate, gate)
 
@@ -352,11 +330,11 @@ def test_what_a_mechanism_cannot_perturb_is_refused_in_one_line(mech, rng):
 def test_a_statement_answers_for_any_epsilon_and_delta():
     budget = Budget(Gaussian(), 1.0, 1e-3)
     gate = budget.planned(covariance(3), Gaussian().budgets(1.0, 1e-3, 2))
-    votes = {"beside": (0.1,)}
-    mixed = budget.planned(covariance(3), Gaussian().budgets(1.0, 1e-3, 2, beside=(0.1,)))
+    pure = TwoSidedWishart(accounting="optimal")
+    other = Budget(pure, 1.0, 1e-3).planned(covariance(3), pure.budgets(1.0, 1e-3, 2))
     for block, cost in (
         (budget.statement(gate), gate.cost),
-        (budget.statement(mixed, **votes), mixed.cost + Cost(pure=(0.1,))),
+        (Budget(pure, 1.0, 1e-3).statement(other), other.cost),
     ):
         for epsilon in (0.0, 0.3, 1.0, 4.0):
             assert block.delta(epsilon) == cost.delta(epsilon)
@@ -371,58 +349,6 @@ def test_a_statement_answers_for_any_epsilon_and_delta():
     assert (block.delta(proved.epsilon), block.epsilon(proved.delta)) == (proved.delta, 0.5)
     assert (block.delta(0.4), block.epsilon(1e-3)) == (1.0, np.inf)
     assert "mu" not in block.as_dict()
-
-
-# votes
-
-SCORE = st.one_of(
-    st.floats(-0.5, 1.5), st.sampled_from([0.0, 1.0, 1e300, -1e300, np.nan, np.inf, -np.inf])
-)
-
-
-@st.composite
-def elections(draw):
-    """Scores of k options by m tasks, those with one task replaced, log base weights, epsilon."""
-    k, m = draw(st.integers(2, 5)), draw(st.integers(1, 6))
-    scores = np.array([[draw(SCORE) for _ in range(m)] for _ in range(k)])
-    other = scores.copy()
-    other[:, draw(st.integers(0, m - 1))] = [draw(SCORE) for _ in range(k)]
-    log_base = np.array([draw(st.floats(-20, 0)) for _ in range(k)])
-    return scores, other, log_base, draw(st.sampled_from([1e-3, 0.1, 1.0, 5.0]))
-
-
-@given(elections())
-def test_votes_are_private_for_any_scores(election):
-    """The exact ratio of probabilities of neighbours is at most e^eps, for each option."""
-    scores, other, log_base, epsilon = election
-    p, q = (vote_probabilities(s, log_base, epsilon) for s in (scores, other))
-    assert p.sum() == pytest.approx(1)
-    assert np.abs(np.log(p) - np.log(q)).max() <= epsilon * (1 + 1e-9) + 1e-12
-
-
-def test_the_privacy_of_votes_is_tight_and_what_is_no_number_counts_nothing():
-    base = np.array([-40.0, 0.0])
-    p, q = (vote_probabilities(np.array(s), base, 0.7) for s in ([[1.0], [0.0]], [[0.0], [1.0]]))
-    assert np.log(p[0] / q[0]) == pytest.approx(0.7)
-    clean = vote_probabilities(np.array([[0.0, 1.0], [0.0, 0.3]]), base, 1.0)
-    np.testing.assert_array_equal(
-        vote_probabilities(np.array([[np.nan, np.inf], [-np.inf, 0.3]]), base, 1.0), clean
-    )
-
-
-def test_without_noise_the_best_option_is_chosen(rng):
-    scores = np.array([[0.2, 0.9], [0.6, 0.6], [np.nan, 1.0]])
-    chances = vote_probabilities(scores, np.log([0.98, 0.01, 0.01]), np.inf)
-    np.testing.assert_array_equal(chances, [0, 1, 0])
-    assert Budget(NoNoise(), np.inf, 0.0).choose(scores, np.zeros(3), np.inf, rng) == 1
-
-
-def test_choices_have_the_stated_probabilities(rng):
-    budget, scores = Budget(Gaussian(), 1.0, 1e-3), rng.random((4, 6))
-    log_base = np.log([0.1, 0.2, 0.3, 0.4])
-    chosen = [budget.choose(scores, log_base, 2.0, rng) for _ in range(4000)]
-    known = 4000 * vote_probabilities(scores, log_base, 2.0)
-    assert stats.chisquare(np.bincount(chosen, minlength=4), known).pvalue > 1e-4
 
 
 # bounded contributions

@@ -102,7 +102,7 @@ def private_methods(T):
             DecomposedCandidate(**rounds, lam_local=0.1),
             mechanism,
         )
-        for tuning in ("local", "hyper", "votes"):
+        for tuning in ("local", "hyper"):
             yield FeatureLearning("fl", tuning, rounds=T), Candidate(), mechanism
     protected = {"instance_protection": {"epsilon": 1.0}}
     yield (

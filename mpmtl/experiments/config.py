@@ -316,7 +316,7 @@ def _evaluation(value, chosen):
     require(
         not is_tuned(method, chosen["tuning"]),
         f"evaluation_epsilon = {value}: {method.name} chooses from all tasks' data, so a task "
-        "moves the errors of all: use fl_local, or method.eta=public tuning=fixed",
+        "moves the errors of all: use fl, or method.eta=public tuning=fixed",
     )
     require(
         getattr(dataset, "train_fraction", None) != 1,

@@ -216,7 +216,7 @@ class Learner(LinearModels):
     def fit_partitions(self, partitions, engine=None):
         """`fit` on the Parquet files of a folder, which are read chunk by chunk and never whole.
 
-        For methods that have nothing to choose, such as fl_local.
+        For methods that have nothing to choose, such as fl.
 
         Parameters
         ----------
@@ -242,8 +242,7 @@ class Learner(LinearModels):
         method = settings.method
         require(
             method.by_chunks and not method.uses_start and method.n_candidates() == 1,
-            f"method = {shown(self.method)} needs all rows at once: use fl_local, fl_hyper or "
-            "fl_votes",
+            f"method = {shown(self.method)} needs all rows at once: use fl or fl_local",
         )
         scan = partitions.scanned()
         self.tasks_ = scan[0]
@@ -277,7 +276,7 @@ class MultiTaskRegressor(Learner, Regression):
 
     Every key of the command line's groups `method`, `privacy` and `tuning` is a setting here, with
     two underscores for a dot: ``method.grid.lam=[0.1,1]`` is ``method__grid__lam=[0.1, 1]``. What
-    is not given is as in ``conf/``; but for the method, `fl_local`, whose guarantee is proved for
+    is not given is as in ``conf/``; but for the method, `fl`, whose guarantee is proved for
     all that a fit does, and the noise, which is ``privacy__noise="secure"`` wherever the mechanism
     can be sampled exactly. The unit is a task; neighbours replace one task; the guarantee is for
     one fit.
@@ -285,7 +284,7 @@ class MultiTaskRegressor(Learner, Regression):
     Parameters
     ----------
     method : str
-        A choice of ``method=``, such as fl_local, fl_hyper, lr, gs, mr_mtl, fedrep, stl, mtl_lr.
+        A choice of ``method=``, such as fl, fl_local, lr, gs, mr_mtl, fedrep, stl, mtl_lr.
     epsilon : float
     delta : float or "auto"
         "auto" is 1/(m log m).
@@ -336,7 +335,7 @@ class MultiTaskRegressor(Learner, Regression):
 
     def __init__(
         self,
-        method="fl_local",
+        method="fl",
         *,
         epsilon=1.0,
         delta="auto",
@@ -372,7 +371,7 @@ class MultiTaskClassifier(Learner, Classification):
 
     def __init__(
         self,
-        method="fl_local",
+        method="fl",
         *,
         epsilon=1.0,
         delta="auto",

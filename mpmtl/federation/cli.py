@@ -126,7 +126,7 @@ def main():
     new.add_argument(
         "settings",
         nargs="+",
-        help="as for mpmtl-run: method=fl_local privacy=gaussian epsilon=1 delta=1e-5",
+        help="as for mpmtl-run: method=fl privacy=gaussian epsilon=1 delta=1e-5",
     )
     new.add_argument("--schema", required=True, help="declares the columns and names the tasks")
     new.add_argument("--deadline", type=float, default=60, help="seconds a round waits (60)")

@@ -23,7 +23,7 @@ from mpmtl.errors import InputError, require
 from mpmtl.experiments.tuning import is_tuned, prepare
 from mpmtl.privacy import shares
 from mpmtl.privacy.clipping import bounded
-from mpmtl.privacy.releases import Budget, vector_sum
+from mpmtl.privacy.releases import Budget
 
 OVERSIZE = 1e-9  # relative excess of a norm that is not rounding
 
@@ -64,19 +64,8 @@ class RelayGate:
 
 
 @dataclass(frozen=True)
-class Ballot:
-    """Votes as a round: ``choice(t, votes, K)`` bounds them and releases an option's number."""
-
-    choice: Callable
-    release = vector_sum(1)  # for its axes: a task's votes are one row
-
-    def __call__(self, t, V, K):
-        return self.choice(t, V, K)
-
-
-@dataclass(frozen=True)
 class RelayBudget(Budget):
-    """A budget whose gates and votes are relayed.
+    """A budget whose gates are relayed.
 
     Attributes
     ----------
@@ -96,15 +85,6 @@ class RelayBudget(Budget):
         """See `Budget.open`."""
         gate = super().open(release, n_rounds if self.draws else 0, rng, size, log)
         return RelayGate(gate, self.relay, self.excess)
-
-    def choose(self, scores, log_base, epsilon, rng):
-        """See `Budget.choose`; the tasks' votes are rows, and the choice is what is released."""
-        whole = super().choose
-
-        def choice(t, votes, K):
-            return np.array(float(whole(votes.T, log_base, epsilon, rng)))
-
-        return int(self.relay(Ballot(choice), 1, scores.T, np.inf))
 
 
 class Due(Exception):
@@ -165,7 +145,7 @@ def check_apart(run):
     require(
         method.n_candidates() == 1 and not is_tuned(method, run.tuning),
         f"method={method.name} as it is set chooses from all owners' data, which nobody has: use "
-        "method=fl_local, or method.eta=public with one value for each setting",
+        "method=fl, or method.eta=public with one value for each setting",
     )
 
 
@@ -200,7 +180,6 @@ def take_part(run, data, task, releases, noise=None):
         if position <= len(releases):
             return releases[position - 1]
         if noise is not None:
-            _check_sum(gate)
             raise Due(shares.noisy_share(gate, t, V, task, K, noise.honest))
         axes = gate.release.axes
         V = bounded(V, K, axes)
@@ -221,12 +200,6 @@ def _relayed(run, data, relay, noise, draws):
     m = data.n_tasks
     excess = 1.0 if noise is None else np.sqrt(m / noise.honest)
     return RelayBudget(**vars(run.budget(m)), relay=relay, draws=draws, excess=excess)
-
-
-def _check_sum(gate):
-    require(
-        not isinstance(gate, Ballot), "votes need a trusted curator: use method=fl_local instead"
-    )
 
 
 def curate(run, data, rng, collect, say=print, noise=None):
@@ -265,7 +238,6 @@ def curate(run, data, rng, collect, say=print, noise=None):
         return releases[-1]
 
     def relay_sum(gate, t, V, K):
-        _check_sum(gate)
         release = gate.release
         shape = (*V.shape[: task_axis(V, release.axes)], *release.shape)
         total, counted = collect(tuple(releases), shape)

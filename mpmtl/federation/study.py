@@ -91,7 +91,7 @@ class Study:
     Parameters
     ----------
     settings : str
-        Words as for `mpmtl-run`, such as "method=fl_local privacy=gaussian epsilon=1".
+        Words as for `mpmtl-run`, such as "method=fl privacy=gaussian epsilon=1".
     schema : str
         YAML file that declares the columns and names the tasks.
     seed : str

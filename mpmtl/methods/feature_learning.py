@@ -21,8 +21,6 @@ from mpmtl.methods.prior_steps import (
     separate_priors,
     shown_directions,
     started,
-    vote_base,
-    votes,
     with_free_intercept,
 )
 from mpmtl.methods.shared_choice import SharedChoice
@@ -90,12 +88,11 @@ class FeatureLearning(Method):
 
     Parameters
     ----------
-    tuning : {"shared", "local", "hyper", "votes"}
+    tuning : {"shared", "local", "hyper"}
         How models are averaged over priors and gamma. By the leave-one-out error over all tasks,
-        outside the budget; by each task's own evidence, which costs nothing; by its own evidence
+        outside the budget; by each task's own evidence, which costs nothing; or by its own evidence
         and a hyper-prior for the noise-to-signal ratio, which a small release centres
-        (`solvers.hierarchy`); or one prior chosen by the exponential mechanism from the tasks'
-        clipped evidence, and gamma by each task.
+        (`solvers.hierarchy`).
     affine : float
         beta: weight of the mean; 0 releases no mean.
     rounds : "auto" or int
@@ -104,8 +101,6 @@ class FeatureLearning(Method):
         where noise hides the second moment its place is taken by the signed parts of the v_i
         (`signed_parts`).
         0: separate tasks.
-    vote_share : float
-        Part of epsilon that the votes get.
     structure : {"any", "features"}
         What tasks may share, which is public. "features": the same few features matter to all;
         then the one release is the sum of the |v_i| (`sizes`), and priors are diagonal.
@@ -116,17 +111,16 @@ class FeatureLearning(Method):
     """
 
     name: str
-    tuning: str = "shared"
+    tuning: str = "hyper"
     affine: float = 0.15
     rounds: str | int = "auto"
-    vote_share: float = 0.2
     structure: str = "any"
     loss_average: bool | None = None
     by_chunks: ClassVar[bool] = True
     view: ClassVar[str] = "covariance"
 
     def __post_init__(self):
-        one_of("tuning", self.tuning, ("shared", "local", "hyper", "votes"))
+        one_of("tuning", self.tuning, ("shared", "local", "hyper"))
         one_of("structure", self.structure, ("any", "features"))
         require(0 <= self.affine <= 1, f"affine = {self.affine} must be between 0 and 1")
         require(
@@ -137,7 +131,6 @@ class FeatureLearning(Method):
             self.structure == "any" or self.rounds in ("auto", 0, 1),
             f"rounds = {self.rounds}: with structure=features there is one release, so use auto",
         )
-        require(0 < self.vote_share < 1, f"vote_share = {self.vote_share} must be between 0 and 1")
 
     @property
     def private(self):
@@ -170,13 +163,9 @@ class FeatureLearning(Method):
         """What is released where the second moment is not."""
         return sizes(d) if self.structure == "features" else signed_parts(d)
 
-    def votes(self, budget):
-        """Budgets of the votes, spent beside the releases."""
-        return (self.vote_share * budget.epsilon,) if self.tuning == "votes" else ()
-
     def plan(self, budget, m, d):
         """The `Plan` of a fit with m tasks and d features."""
-        none, whole = np.zeros(0), self._split(budget, 1)
+        none, whole = np.zeros(0), budget.split(1)
         if self.separate:
             return Plan(none, none, none, none)
         share, gaussian = 0.0, self.tuning == "hyper" and isinstance(budget.mechanism, Gaussian)
@@ -200,11 +189,7 @@ class FeatureLearning(Method):
             if gaussian and T == 3 and rank(d) > 0:
                 quarter = left * np.repeat(whole / 2, 2)
                 return Plan(ratio, quarter, none, quarter)
-        return Plan(ratio, left * self._split(budget, T), none, none)
-
-    def _split(self, budget, T):
-        votes = self.votes(budget)
-        return budget.mechanism.budgets(budget.epsilon, budget.delta, T, beside=votes)
+        return Plan(ratio, left * budget.split(T), none, none)
 
     def round_budgets(self, candidate, budget, datafit):
         plan = self.plan(budget, *datafit.shape)
@@ -238,7 +223,7 @@ class FeatureLearning(Method):
             prior = replace(separate[-1], own=once)
             belief = self.belief(tasks, own, prior, plan, budget, rng, m, log)
 
-        def averaged_over(learned, own, again=False, last=True):
+        def averaged_over(learned, own, again=False):
             """Chunks under the priors learned and those of separate tasks."""
             learned = with_free_intercept(learned, datafit)
             if self.tuning == "shared":
@@ -251,11 +236,6 @@ class FeatureLearning(Method):
             if self.tuning == "hyper":
                 scales = MEAN_SCALES if once else (1.0,)
                 weigh = partial(by_hierarchy, scales=scales, belief=belief)
-            if self.tuning == "votes" and last:
-                (epsilon,) = (np.inf,) if budget.free else self.votes(budget)
-                scores = tasks.map(partial(votes, priors, grid, again), own).whole().T
-                k = budget.choose(scores, vote_base(len(priors)), epsilon, rng)
-                priors = priors[k : k + 1] or priors
             return tasks.map(partial(averaged, weigh, priors, grid, again), own)
 
         def contributions(step, *settings):
@@ -280,7 +260,7 @@ class FeatureLearning(Method):
             moments.add(released, gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
             learned = [] if hyper and moments.hopeless else moments.priors(once, ahead=not hyper)
-            own = averaged_over(learned, own, again=t > 1, last=t == T)
+            own = averaged_over(learned, own, again=t > 1)
         if len(plan.refinements) == 0:
             return own
 
@@ -320,12 +300,12 @@ class FeatureLearning(Method):
         return tuple(budget.planned(release, b) for release, b in releases if len(b))
 
     def statement(self, candidate, budget, datafit):
-        """Statement of the releases, plus the votes; with ``tuning="shared"`` the choice inside the
+        """Statement of the releases; with ``tuning="shared"`` the choice inside the
         fit is made from all tasks' data, so nothing is proved of the fit (an audit refutes it)."""
         if self.separate:
             return SEPARATE
         gates, m = self.gates(candidate, budget, datafit), datafit.shape[0]
-        block = budget.statement(*gates, beside=self.votes(budget), m=m, caveats=self.caveats)
+        block = budget.statement(*gates, m=m, caveats=self.caveats)
         if self.tuning != "shared" or block.proved is None:
             return block
         basis = f"the releases alone, {block.proved.basis}; not the choice over all tasks"

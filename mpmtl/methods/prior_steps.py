@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from mpmtl.privacy.clipping import directions
 from mpmtl.solvers.gaussian_prior import PriorPath, mean_samples, rows_at
@@ -18,8 +18,6 @@ from mpmtl.solvers.refinement import contributions
 
 GAMMA = np.logspace(-3, 2, 11)  # grid of gamma, in units of a task's mean squared row norm
 LESS = 2  # with several rounds, models are shown two steps of the grid less shrunk
-VOTE_BOUND = 2.0  # nats at which a task's vote is clipped
-OWN_WEIGHT = 0.9  # base weight of "every task on its own" among the votes
 ROUNDING = 1e-12  # part of a model that is no direction: all that is left of that of one sample
 
 
@@ -205,25 +203,3 @@ def refinement_parts(subspace, grid, belief, datafit, own):
     paths, _ = paths_of(datafit, own, [subspace.prior()], grid, again=True)
     W, _ = averages(*by_hierarchy(paths, (1.0,), belief))
     return contributions(W, subspace.U)
-
-
-def votes(priors, grid, again, datafit, own):
-    """Scores of each prior and of the average over all, shape (m, P + 1)."""
-    paths, _ = paths_of(datafit, own, priors, grid, again)
-    return vote_scores(np.stack([path.weighed()[0] for path in paths])).T
-
-
-def vote_scores(log_evidence):
-    """A task's score in [0, 1] for each prior, and last for the average over all, (P + 1, m).
-
-    Its log evidence over that of the first prior (separate tasks), clipped to [-b, b] and scaled.
-    """
-    by_prior = logsumexp(log_evidence, axis=1)
-    P = len(by_prior)
-    by_prior = np.vstack([by_prior, logsumexp(by_prior, axis=0) - np.log(P)])
-    return (np.clip((by_prior - by_prior[0]) / VOTE_BOUND, -1, 1) + 1) / 2
-
-
-def vote_base(P):
-    """Logs of the base weights of P priors and of the average over all, the largest; public."""
-    return np.log(np.append(np.full(P, (1 - OWN_WEIGHT) / P), OWN_WEIGHT))

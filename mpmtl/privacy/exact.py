@@ -1,4 +1,4 @@
-"""Gaussian and Laplace noise rounded down to an integer grid, and votes, sampled exactly.
+"""Gaussian and Laplace noise rounded down to an integer grid, sampled exactly.
 
 Nothing here is a floating-point number: a real number is an integer part and binary digits that are
 drawn when a comparison asks for them, and every acceptance is made of coins with probability 1/j
@@ -12,7 +12,6 @@ Kamath, Steinke, The discrete Gaussian for differential privacy (NeurIPS 2020).
 """
 
 import os
-from fractions import Fraction
 
 import numpy as np
 
@@ -173,56 +172,3 @@ def rounded_laplace(n, random=os.urandom):
         return _successes(k, unit), x, accepted
 
     return _sampled(n, attempt, random)
-
-
-def _below(n, random):
-    """A uniform integer below n."""
-    size = (n.bit_length() + 7) // 8
-    while True:
-        value = int.from_bytes(random(size), "big") >> (8 * size - n.bit_length())
-        if value < n:
-            return value
-
-
-def _exponential_coin(g, random):
-    """A coin of probability exp(-g), for a fraction g of at least 0."""
-    while g > 1:
-        if not _exponential_coin(Fraction(1), random):
-            return False
-        g -= 1
-    j = 1
-    while _below(g.denominator * j, random) < g.numerator:
-        j += 1
-    return j % 2 == 1
-
-
-def vote(scores, log_base, epsilon, random=os.urandom):
-    r"""Index of an option by the exponential mechanism, on scores in steps of 2^-30.
-
-    .. math:: P(k) \propto \pi_k \exp\bigl(-\tfrac\epsilon2 \max_l (Q_l - Q_k)\bigr),
-        \quad Q_k = \sum_i q_{ik}
-
-    An option is proposed by the public pi (up to rounding, which is public too) and accepted by an
-    exact coin. A replaced task moves every Q_k by at most 1: epsilon-DP.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (k, m)
-        q_ik, bounded to [0, 1] here; 0 where it is not a number.
-    log_base : ndarray, shape (k,)
-    epsilon : float
-    random : callable
-
-    References
-    ----------
-    McSherry and Talwar (FOCS 2007).
-    """
-    steps = np.floor(np.clip(np.nan_to_num(scores, nan=0.0), 0, 1) * 2**30).astype(np.int64)
-    totals = steps.sum(axis=1)
-    unit = Fraction(float(epsilon)) / 2**31
-    ends = np.cumsum(np.exp(log_base - np.max(log_base)))
-    while True:
-        place = int(words(1, random)[0]) / 2**64 * ends[-1]
-        k = min(int(np.searchsorted(ends, place, side="right")), len(ends) - 1)
-        if _exponential_coin(unit * int(totals.max() - totals[k]), random):
-            return k

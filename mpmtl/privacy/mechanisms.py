@@ -20,7 +20,7 @@ from mpmtl.privacy.budget import (
     ACCOUNTING,
     Cost,
     allocate,
-    largest_mu,
+    gaussian_mu,
     round_weights,
     wishart_delta,
 )
@@ -110,8 +110,8 @@ class Mechanism:
         """Whether noise is sampled exactly, from the operating system's randomness."""
         return self.noise == "secure"
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
-        """Budget of each round, shape (T,), if pure budgets `beside` are spent besides."""
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
+        """Budget of each round, shape (T,)."""
         raise NotImplementedError
 
     def scale(self, budgets, sensitivity):
@@ -173,10 +173,9 @@ class PureMechanism(Mechanism):
         """Why the guarantee holds, in words."""
         return f"{self.proof}, {self.composition}"
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
         """Budget of each round, shape (T,): the largest pure eps_t within (epsilon, delta)."""
-        left = epsilon - sum(beside)
-        return allocate(left, delta, n_rounds, alpha, Q, self.accounting)
+        return allocate(epsilon, delta, n_rounds, alpha, Q, self.accounting)
 
     def scale(self, budgets, sensitivity):
         return sensitivity / budgets
@@ -360,9 +359,9 @@ class Gaussian(Mechanism):
     exact: ClassVar[bool] = True
     basis: ClassVar[str] = "Gaussian mechanism, exact composition"
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
         weights = round_weights(n_rounds, alpha, Q)
-        mu = largest_mu(epsilon, delta, tuple(beside)) * (1 - 8 * np.finfo(float).eps)
+        mu = gaussian_mu(float(epsilon), float(delta)) * (1 - 8 * np.finfo(float).eps)
         return mu * (weights / np.sqrt((weights**2).sum()))
 
     def scale(self, budgets, sensitivity):
@@ -451,7 +450,7 @@ class NoNoise(Mechanism):
     norm: ClassVar[str] = "l2"
     kinds: ClassVar[tuple] = tuple(KINDS)
 
-    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None, beside=()):
+    def budgets(self, epsilon, delta, n_rounds, alpha=0.0, Q=None):
         return np.full(n_rounds, np.inf)
 
     def scale(self, budgets, sensitivity):

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from scipy.special import softmax
 
 from mpmtl.chunks import Contributions, summed
 from mpmtl.errors import require
-from mpmtl.privacy import exact
 from mpmtl.privacy.budget import Cost
 from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.grid import in_steps, released_on_grid, step_of
@@ -319,6 +317,10 @@ class Budget:
             self.epsilon, self.delta, candidate.n_rounds, 0.0 if alpha is None else alpha, Q
         )
 
+    def split(self, T):
+        """Budgets of T rounds that share it evenly, shape (T,)."""
+        return self.mechanism.budgets(self.epsilon, self.delta, T)
+
     def open(self, release, n_rounds, rng, size=(), log=None):
         """A gate with its standard noise drawn, for rounds whose budgets are said later.
 
@@ -336,18 +338,12 @@ class Budget:
         draws = [self.mechanism.draw(rng, release, size) for _ in range(n_rounds)]
         return Gate(release, self.mechanism, draws, log=log)
 
-    def choose(self, scores, log_base, epsilon, rng):
-        """Index of an option by `vote_probabilities`: what the tasks' votes release."""
-        if self.mechanism.secure:
-            return exact.vote(scores, log_base, epsilon)
-        return int(rng.choice(len(log_base), p=vote_probabilities(scores, log_base, epsilon)))
-
     def planned(self, release, budgets):
         """A gate without noise, for its cost alone."""
         check_kind(self.mechanism, release.kind)
         return Gate(release, self.mechanism, [], np.asarray(budgets, dtype=float))
 
-    def statement(self, *gates, beside=(), relation=RELATION, m=None, caveats=NOISE_CAVEATS):
+    def statement(self, *gates, relation=RELATION, m=None, caveats=NOISE_CAVEATS):
         """What the releases of one fit claim and prove together.
 
         (epsilon, delta) is proved only if the exact composition of all costs says so.
@@ -356,8 +352,6 @@ class Budget:
         ----------
         *gates : Gate
             All of them, with the budgets of the fit.
-        beside : tuple of float
-            Budgets of pure releases besides, such as votes.
         relation : str
             What neighbours replace, where it is less than model and data.
         m : int, optional
@@ -375,7 +369,6 @@ class Budget:
         if mechanism.secure:
             caveats = tuple(code for code in caveats if code not in NOISE_CAVEATS)
         costs = [gate.cost for gate in gates]
-        votes = f"; {sum(beside):g} for the votes (exponential mechanism)" if beside else ""
         if None in costs:
             require(
                 len(gates) == 1,
@@ -384,49 +377,20 @@ class Budget:
             claimed, proved = mechanism.guarantees(
                 gates[0].release, gates[0].budgets, epsilon, delta
             )
-            if beside and proved is not None:  # pure budgets add up
-                basis = f"{proved.basis}{votes}"
-                proved = replace(proved, epsilon=proved.epsilon + sum(beside), basis=basis)
             return PrivacyStatement(
                 mechanism.name, claimed, proved, (*mechanism.caveats, *caveats), relation=relation
             ).for_tasks(m)
-        cost = sum(costs, Cost(pure=tuple(beside)))
+        cost = sum(costs, Cost())
         spent = cost.delta(epsilon)
         require(
             spent <= delta,
             f"the releases cost ({epsilon:g}, {spent:.3g}), which is more than delta = {delta:.3g}",
         )
         sampled = "; noise sampled exactly on an integer grid" if mechanism.secure else ""
-        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{votes}{sampled}")
+        proved = Guarantee(epsilon, delta, f"{mechanism.basis}{sampled}")
         return PrivacyStatement(
             mechanism.name, None, proved, caveats, relation=relation, cost=cost
         ).for_tasks(m)
 
 
 NO_BUDGET = Budget(NoNoise(), np.inf, 0.0)
-
-
-def vote_probabilities(scores, log_base, epsilon):
-    r"""Probability of each option by the exponential mechanism.
-
-    .. math:: p_k \propto \exp\bigl(\log\pi_k + \tfrac\epsilon2 \sum_i q_{ik}\bigr)
-
-    A score is bounded to [0, 1] here and is 0 where it is not a number, so replacing a task moves
-    every sum by at most 1: epsilon-DP. With epsilon = inf the best option has probability 1.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (k, m)
-        q_ik.
-    log_base : ndarray, shape (k,)
-        Public.
-    epsilon : float
-
-    References
-    ----------
-    McSherry and Talwar (FOCS 2007).
-    """
-    total = np.clip(np.nan_to_num(scores, nan=0.0), 0, 1).sum(axis=1)
-    if np.isinf(epsilon):
-        return (np.arange(len(total)) == np.argmax(total)).astype(float)
-    return softmax(log_base + epsilon / 2 * total)

@@ -84,7 +84,7 @@ def noisy_share(gate, t, V, task, K, honest, draw=rounded_normal):
     require(
         release.kind in ADDITIVE and isinstance(gate.mechanism, Gaussian),
         "without a trusted curator a round must be a sum over owners with Gaussian noise: use "
-        "privacy=gaussian with method=fl_local, lr, gs or mr_mtl",
+        "privacy=gaussian with method=fl, lr, gs or mr_mtl",
     )
     total, _ = gate.in_steps(t, only(V, [task], release.axes), K, honest)
     return total + draw(total.size).reshape(total.shape)
