@@ -594,21 +594,22 @@ def outside(true, U):
 def test_exact_contributions_turn_a_subspace_back(rng, angle):
     V, true, subspace = turned_subspace(rng, 500, 8, angle)
     G = contributions(V, subspace.U).sum(axis=0)
-    refined = subspace.refined(G, 0.0, 500)
+    refined = subspace.refined(G, 0.0)
     assert outside(true, refined.U) < 0.15 * outside(true, subspace.U)
     np.testing.assert_allclose(refined.U.T @ refined.U, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(refined.turn @ subspace.U, refined.U, atol=1e-12)
     assert (refined.tangent == 0).all()
+    np.testing.assert_allclose(refined.levels * np.cos(angle) ** 2, subspace.levels)  # all is seen
 
 
 def test_noise_alone_moves_a_subspace_little(rng):
     _, _, subspace = turned_subspace(rng, 500, 30, 0.2)
     steps = []
     for _ in range(50):
-        refined = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e4, 500)
+        refined = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e4)
         steps.append(np.linalg.norm(refined.U - subspace.U) / np.tan(0.2))
     assert np.mean(steps) < 0.3
-    noisier = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e5, 500)
+    noisier = subspace.refined(1e4 * rng.standard_normal((30, 2)), 1e5)
     np.testing.assert_allclose(noisier.U, subspace.U, atol=1e-12)  # less than noise: no step
 
 

@@ -266,14 +266,15 @@ class FeatureLearning(Method):
 
         subspace = subspace_of(moments.S, moments.noise.scaled(moments.scale))
         release = vector_sum(d, rank(d))
-        gate = budget.open(release, 2, rng, log=log).with_budgets(plan.refinements)
-        for t in (1, 2):
+        T = len(plan.refinements)
+        gate = budget.open(release, T, rng, log=log).with_budgets(plan.refinements)
+        for t in range(1, T + 1):
             c = subspace.clip
             G = gate(t, contributions(refinement_parts, subspace, grid, belief), c)
-            subspace = subspace.refined(G, gate.scale(t, c), m)
-            turned = [subspace.turned(prior) for prior in learned if prior.name not in AXES]
+            subspace = subspace.refined(G, gate.scale(t, c))
+            turned = [p if p.name in AXES else subspace.turned(p) for p in learned]
             floored = [subspace.prior(floor) for floor in FLOORS]
-            own = averaged_over([*learned, *turned, *floored], own, again=True)
+            own = averaged_over([*turned, *floored], own, again=True)
         return own
 
     def belief(self, tasks, own, prior, plan, budget, rng, m, log=None):

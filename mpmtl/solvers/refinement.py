@@ -70,23 +70,24 @@ class Subspace:
         mean = None if prior.mean is None else self.turn @ prior.mean
         return replace(prior, C=self.turn @ prior.C @ self.turn.T, mean=mean)
 
-    def refined(self, G, sd, m):
+    def refined(self, G, sd):
         r"""The subspace after a release G with noise of standard deviation sd in each entry.
 
-        Column k of G over its level is a noisy direction h; with its squared cosine
-        :math:`c^2 = (1 - (d - r)\,\text{sd}^2/\|h\|^2)_+` the step is tangent c^2 h/||h||, the
-        posterior mean of a vector of that length, and c^2 of the squared tangent is taken away.
+        A column g of (I - UU') G has the squared cosine
+        :math:`c^2 = (1 - (d - r)\,\text{sd}^2/\|g\|^2)_+` with what it shows; the step is
+        tangent c^2 g/||g||, the posterior mean of a vector of that length, and c^2 of the squared
+        tangent is taken away. The column then has the second moment strength/(1 + tangent^2).
         """
         U = self.U
         d, r = U.shape
-        level = np.maximum(self.levels * m / max(self.levels.sum(), m), 0.02 * m / r)
-        H = (G - U @ (U.T @ G)) / level
-        length = np.maximum(np.linalg.norm(H, axis=0), 1e-300)
-        cosine2 = np.clip(1 - (d - r) * (sd / level / length) ** 2, 0, 1)
-        step = self.tangent * cosine2 / length * H
+        G = G - U @ (U.T @ G)
+        length = np.maximum(np.linalg.norm(G, axis=0), 1e-300)
+        cosine2 = np.clip(1 - (d - r) * (sd / length) ** 2, 0, 1)
+        step = self.tangent * cosine2 / length * G
         turn = expm(step @ U.T - U @ step.T)
         tangent = self.tangent * np.sqrt(1 - cosine2)
-        return Subspace(turn @ U, self.levels, tangent, turn @ self.turn)
+        levels = self.levels * (1 + self.tangent**2) / (1 + tangent**2)
+        return Subspace(turn @ U, levels, tangent, turn @ self.turn)
 
 
 def rank(d):
