@@ -45,7 +45,7 @@ def test_a_run_is_a_row_with_what_was_set(results):
     assert list(numbers["dataset.used"].astype(int).unique()) == [12, 6]
     assert (numbers.replicates == 2).all()
     assert (
-        table.status == table.method.map({"lr": "claimed*", "fl": "claimed*", "mtl": "none"})
+        table.status == table.method.map({"lr": "claimed*", "fl": "proved", "mtl": "none"})
     ).all()
     assert table.query("method == 'mtl'").epsilon.isna().all()
     assert table.query("experiment == ''").epsilon.tolist() == [3.0]

@@ -260,7 +260,9 @@ class FeatureLearning(Method):
             moments.add(released, gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
             learned = [] if hyper and moments.hopeless else moments.priors(once, ahead=not hyper)
-            own = averaged_over(learned, own, again=t > 1)
+            # a refinement needs no models but those where a logistic loss is expanded
+            if datafit.logistic or t < T or len(plan.refinements) == 0:
+                own = averaged_over(learned, own, again=t > 1)
         if len(plan.refinements) == 0:
             return own
 
@@ -272,9 +274,10 @@ class FeatureLearning(Method):
             c = subspace.clip
             G = gate(t, contributions(refinement_parts, subspace, grid, belief), c)
             subspace = subspace.refined(G, gate.scale(t, c))
-            turned = [p if p.name in AXES else subspace.turned(p) for p in learned]
-            floored = [subspace.prior(floor) for floor in FLOORS]
-            own = averaged_over([*turned, *floored], own, again=True)
+            if datafit.logistic or t == T:
+                turned = [p if p.name in AXES else subspace.turned(p) for p in learned]
+                floored = [subspace.prior(floor) for floor in FLOORS]
+                own = averaged_over([*turned, *floored], own, again=True)
         return own
 
     def belief(self, tasks, own, prior, plan, budget, rng, m, log=None):
