@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
-from mpmtl.paper.catalogue import KINDS, make
+from mpmtl.paper.catalogue import FIGURES, KINDS, file_of, make
 from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy, proved_tradeoff
 from mpmtl.paper.figures.style import (
     METHODS,
@@ -204,9 +204,12 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     picture = tmp_path / "figures/privacy_accuracy_low_rank.png"
     picture.parent.mkdir()
     shutil.copy(tmp_path / "p.csv", picture.with_suffix(".csv"))
+    files = {file_of(figure.kind, figure.values) for figure in FIGURES}
     done = script("redraw_figures.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 figures" in done.stdout
+    assert f"1 of {len(files)} figures" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("not drawn")]
+    assert set(line.rpartition(": ")[2].split(", ")) == files - {picture.stem}
     assert picture.read_bytes() == (tmp_path / "p.png").read_bytes()
     done = script(
         "plot_privacy_accuracy.py", "--table", tmp_path / "p.csv", "--out", tmp_path / "q"
@@ -217,6 +220,31 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     assert done.returncode == 2
     assert "p.csv is not the table of this figure: it has dataset" in done.stderr
     assert script("redraw_figures.py", tmp_path / "none").returncode == 2
+
+
+def test_own_data_is_drawn_and_a_damaged_table_is_an_error(everything, tmp_path):
+    """A data set that no figure of the paper has: one line says what else could not be drawn."""
+    results, only = tmp_path / "results", ("--only", "privacy_accuracy_")
+    table = ("dataset=table", f"dataset.path={everything}/pupils.csv", "dataset.task=school")
+    table += ("dataset.target=score", "scale=smoke", f"results_dir={results}", "method=fl_local")
+    execute(make_run(*table, "epsilon=1", tiny=False), io.StringIO())
+    done = mpmtl_run("results", *only, cwd=tmp_path, program="mpmtl-figures")
+    assert done.returncode == 0, done.stderr
+    assert (results / "figures/privacy_accuracy_pupils.png").is_file()
+    assert "privacy_accuracy_pupils.png, .pdf and .csv, from the runs" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("not drawn")]
+    assert "privacy_accuracy_lsoa2" in line
+    assert "task_number" not in line
+    execute(make_run(*table, "epsilon=2", "dataset.train_fraction=1", tiny=False), io.StringIO())
+    paid = ("epsilon=3", "delta=1e-3", "evaluation_epsilon=0.5", "privacy.noise=secure")
+    execute(make_run(*table, *paid, tiny=False), io.StringIO())
+    assert set(privacy_accuracy.collect(results, "pupils").epsilon) == {1}
+    next(results.glob("pupils/*/*/eps-1/replicates.csv")).write_text("")
+    only = ("--only", "privacy_accuracy_pupils")
+    done = mpmtl_run("results", *only, cwd=tmp_path, program="mpmtl-figures")
+    assert done.returncode == 2
+    assert "is no table" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_method_has_one_colour_and_no_other_has_it():

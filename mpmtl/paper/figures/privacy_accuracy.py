@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.experiments.reader import accuracy, needed, runs
+from mpmtl.experiments.reader import compared, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import (
     COLUMN,
@@ -17,6 +17,11 @@ from mpmtl.paper.intervals import stl_level, summary
 PAIRED = "95 % interval of the difference to separate tasks"
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
+
+
+def datasets(results):
+    """Names of the data sets that have runs without a tag."""
+    return sorted(runs(results).query("experiment == ''").dataset.unique())
 
 
 def collect(results, dataset, methods=None):
@@ -44,7 +49,7 @@ def collect(results, dataset, methods=None):
         chosen = chosen[chosen.method.isin(methods) | pairs.isin(methods)]
         needed(chosen, f"no run of {', '.join(methods)} on {dataset} below {results}")
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon"]
-    return summary(accuracy(chosen), keys)
+    return summary(compared(chosen), keys)
 
 
 def draw(table, path):
