@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_run, mpmtl_run, run_all, script
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from mpmtl.errors import ResultsError
@@ -20,6 +21,7 @@ from mpmtl.paper.figures.style import (
     figure,
     labels_at_lines,
     legend_below,
+    line_with_bars,
     look,
 )
 from mpmtl.paper.intervals import half_width, summary
@@ -256,6 +258,49 @@ def test_a_method_has_one_colour_and_no_other_has_it():
         "--",
         ":",
     ]
+
+
+def test_levels_of_separate_tasks_can_be_told_apart():
+    """By colour and by dots, as they have no markers."""
+    styles = [look(method, "none") for method in ("stl", "stl_best", "stl_local")]
+    assert len({style["color"] for style in styles}) == len({style["ls"] for style in styles}) == 3
+
+
+def test_bars_of_lines_lie_beside_each_other(tmp_path):
+    table = pd.DataFrame({"x": [1.0, 2.0], "mean": [3.0, 4.0], "half_width": [0.5, 0.5]})
+    with figure(tmp_path / "a", table) as ax:
+        for aside in (-3, 0, 3):
+            line_with_bars(ax, table.x, table, look("lr"), str(aside), aside)
+        at = [line.get_transform().transform((1, 3))[0] for line in ax.lines[::3]]
+        np.testing.assert_allclose(np.diff(at), 3 * ax.figure.dpi / 72)
+        assert ax.get_ylim()[0] < 2.5 < 4.5 < ax.get_ylim()[1]
+
+
+def test_the_two_panels_have_one_title_within_the_picture(everything, tmp_path):
+    """The panels of Figs. 6 to 10 say nothing twice, and no text is cut or lies over another."""
+    for width in (False, True):
+        table = privacy_accuracy.collect(everything, "low_rank")
+        table = table if width else table[~table.method.isin(privacy_accuracy.BASELINES)]
+        table["dataset"] = "a_name_of_data"
+        drawn = drawn_figure(privacy_accuracy.draw, table, tmp_path / "a")
+        texts = [t for t in drawn.findobj(Text) if t.get_visible() and t.get_text().strip()]
+        boxes = [t.get_window_extent() for t in texts if "replicates" in t.get_text()]
+        assert len(boxes) == 1
+        assert 0 <= boxes[0].x0 < boxes[0].x1 <= drawn.bbox.x1
+
+
+def drawn_figure(draw, table, path):
+    """The matplotlib figure that `draw` saved."""
+    kept, savefig = [], Figure.savefig
+
+    def keep(self, *args, **options):
+        kept.append(self)
+        return savefig(self, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", keep)
+        draw(table, path)
+    return kept[0]
 
 
 def test_labels_at_lines_stay_apart_and_in_the_picture(tmp_path):

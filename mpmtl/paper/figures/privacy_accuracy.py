@@ -67,8 +67,9 @@ def draw(table, path):
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
             ax.set_ylabel(METRICS[metric].label)
-            ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates\nband: {PAIRED}")
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
+        lines = f"{dataset}: mean of {table['count'].max()} replicates", f"band: {PAIRED}"
+        ax.figure.suptitle((", " if len(panels) > 1 else "\n").join(lines), size=8)
 
 
 def _lines(ax, table, stl):
@@ -79,8 +80,8 @@ def _lines(ax, table, stl):
     for key, line in lines:
         style = look(key[0], key[-1])
         if key[-1] == "none":
-            level, colour = line["mean"].iloc[0], style["color"]
-            ax.axhline(level, color=colour, ls=":", lw=1.2, label=legend_words(*key))
+            level, words = line["mean"].iloc[0], legend_words(*key)
+            ax.axhline(level, color=style["color"], ls=style["ls"], lw=1.2, label=words)
         else:
             line = line.sort_values("epsilon")
             line_with_band(ax, line.epsilon, line, style, legend_words(*key))
