@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.commands import command_parser
+from mpmtl.experiments.layout import one_line, say_error
 from mpmtl.experiments.reader import NotThere
 from mpmtl.experiments.store import write_atomic
 from mpmtl.paper.catalogue import FIGURES, file_of, kind_of, make
@@ -93,7 +94,7 @@ def figures_main():
             redraw(kind_of(file).draw, path, folder / file)
         except ResultsError as error:
             failed.append(file)
-            print(f"error: {error}", file=sys.stderr)
+            say_error(error)
         else:
             drawn.append(file)
             print(f"{folder / file}.png and .pdf, from its own table", flush=True)
@@ -102,7 +103,8 @@ def figures_main():
         which = f"no figure {only}... can be drawn" if only else "no figure can be drawn"
         raise ResultsError(f"{which} from {results}: there are no complete runs of one")
     if lacking:
-        print(f"not drawn, as {results} lacks runs or models of them: {', '.join(lacking)}")
+        line = f"not drawn, as {results} lacks runs or models of them: {', '.join(lacking)}"
+        print(one_line(line))
     n = len(drawn) + len(failed) + len(lacking)
     print(f"{len(drawn)} of {n} figures in {time.perf_counter() - started:.0f} s")
     sys.exit(2 if failed else 0)
