@@ -8,13 +8,20 @@ import pandas as pd
 import pytest
 from conftest import make_run, mpmtl_run, run_all, script
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
 from mpmtl.paper.catalogue import FIGURES, KINDS, file_of, make
-from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy, proved_tradeoff
+from mpmtl.paper.figures import (
+    budget_allocation,
+    matrices,
+    privacy_accuracy,
+    proved_tradeoff,
+    training_percentage,
+)
 from mpmtl.paper.figures.style import (
     METHODS,
     at_the_edge,
@@ -287,6 +294,29 @@ def test_the_two_panels_have_one_title_within_the_picture(everything, tmp_path):
         boxes = [t.get_window_extent() for t in texts if "replicates" in t.get_text()]
         assert len(boxes) == 1
         assert 0 <= boxes[0].x0 < boxes[0].x1 <= drawn.bbox.x1
+        assert_inside(drawn)
+
+
+def assert_inside(drawn):
+    """No line of a legend is cut by the edge of the picture."""
+    for legend in (found for ax in drawn.axes for found in ax.findobj(Legend)):
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawn.bbox.x1
+    for legend in drawn.legends:
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawn.bbox.x1
+
+
+def test_a_legend_is_not_cut_below_a_single_panel(everything, tmp_path):
+    table = training_percentage.collect(everything, "pupils")
+    assert table.epsilon.nunique() == 1
+    assert_inside(drawn_figure(training_percentage.draw, table, tmp_path / "a"))
+    table = privacy_accuracy.collect(everything, "low_rank")
+    table = table[~table.method.isin(privacy_accuracy.BASELINES)]
+    for method, privacy in (("lr", "two_sided_wishart"), ("fl_local", "gaussian")):
+        named = table.assign(privacy=table.privacy.replace("wishart", privacy))
+        named["method"] = named.method.replace("lr", method)
+        assert_inside(drawn_figure(privacy_accuracy.draw, named, tmp_path / "a"))
 
 
 def drawn_figure(draw, table, path):

@@ -58,7 +58,9 @@ def draw(table, path):
     dataset, metric = table[["dataset", "metric"]].iloc[0]
     behind = table.method.isin(BASELINES)
     panels = [part for part in (table[~behind], table[behind]) if len(part)]
-    with figure(path, table, width=COLUMN * len(panels), height=3.3, ncols=len(panels)) as axes:
+    names = max(len(part[["method", "privacy", "status"]].drop_duplicates()) for part in panels)
+    size = {"width": COLUMN * len(panels), "height": 2.7 + 0.14 * names}  # a line for each name
+    with figure(path, table, **size, ncols=len(panels)) as axes:
         for ax, part in zip(np.atleast_1d(axes), panels, strict=True):
             _lines(ax, part, stl)
             if budgets:
@@ -67,7 +69,7 @@ def draw(table, path):
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
             ax.set_ylabel(METRICS[metric].label)
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
         lines = f"{dataset}: mean of {table['count'].max()} replicates", f"band: {PAIRED}"
         ax.figure.suptitle((", " if len(panels) > 1 else "\n").join(lines), size=8)
 

@@ -63,4 +63,4 @@ def draw(table, path):
         axes[0, 0].figure.suptitle(
             f"{dataset}: mean of {n} replicates, bars: its 95 % interval", size=8
         )
-        legend_below(axes[:, 0], ncols=2)
+        legend_below(axes[:, 0], ncols=min(2, len(budgets)))
