@@ -27,7 +27,7 @@ smartquotes = False  # w' is a transpose
 
 myst_heading_anchors = 4  # as a repository's own pages have them
 
-autodoc_mock_imports = ["flwr"]  # an extra of owners apart
+autodoc_mock_imports = ["cryptography", "flwr"]  # an extra of owners apart
 autodoc_default_options = {"members": True, "show-inheritance": True, "ignore-module-all": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"

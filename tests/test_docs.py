@@ -5,6 +5,7 @@ carry out all of them. A comment before a block, which no reader sees, says how 
 ``<!-- test: scale=smoke -->`` adds these words to its commands.
 """
 
+import ast
 import json
 import re
 import shlex
@@ -265,6 +266,23 @@ def test_links_lead_somewhere(name):
         if anchor:
             headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.M)
             assert anchor in map(slug, headings), target
+
+
+CORE = {"filelock", "hydra", "joblib", "matplotlib", "numpy", "omegaconf", "pandas", "pooch"}
+CORE |= {"mpmtl", "scipy", "tqdm", "yaml"}
+
+
+def test_the_site_needs_no_other_extra():
+    """What modules import at once is a dependency, or the site's settings do without it."""
+    (line,) = re.findall(
+        r"^autodoc_mock_imports = (\[.*\])", (ROOT / "docs/conf.py").read_text(), re.M
+    )
+    known = CORE | set(sys.stdlib_module_names) | set(yaml.safe_load(line))
+    for path in (ROOT / "mpmtl").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= known, path
 
 
 @pytest.mark.slow

@@ -7,19 +7,28 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_run, mpmtl_run, run_all, script
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, read_table, runs
 from mpmtl.experiments.runner import execute
-from mpmtl.paper.catalogue import KINDS, make
-from mpmtl.paper.figures import budget_allocation, matrices, privacy_accuracy, proved_tradeoff
+from mpmtl.paper.catalogue import FIGURES, KINDS, file_of, make
+from mpmtl.paper.figures import (
+    budget_allocation,
+    matrices,
+    privacy_accuracy,
+    proved_tradeoff,
+    training_percentage,
+)
 from mpmtl.paper.figures.style import (
     METHODS,
     at_the_edge,
     figure,
     labels_at_lines,
     legend_below,
+    line_with_bars,
     look,
 )
 from mpmtl.paper.intervals import half_width, summary
@@ -204,9 +213,12 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     picture = tmp_path / "figures/privacy_accuracy_low_rank.png"
     picture.parent.mkdir()
     shutil.copy(tmp_path / "p.csv", picture.with_suffix(".csv"))
+    files = {file_of(figure.kind, figure.values) for figure in FIGURES}
     done = script("redraw_figures.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 figures" in done.stdout
+    assert f"1 of {len(files)} figures" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("not drawn")]
+    assert set(line.rpartition(": ")[2].split(", ")) == files - {picture.stem}
     assert picture.read_bytes() == (tmp_path / "p.png").read_bytes()
     done = script(
         "plot_privacy_accuracy.py", "--table", tmp_path / "p.csv", "--out", tmp_path / "q"
@@ -219,6 +231,31 @@ def test_saved_figures_are_drawn_again_without_runs(results, tmp_path):
     assert script("redraw_figures.py", tmp_path / "none").returncode == 2
 
 
+def test_own_data_is_drawn_and_a_damaged_table_is_an_error(everything, tmp_path):
+    """A data set that no figure of the paper has: one line says what else could not be drawn."""
+    results, only = tmp_path / "results", ("--only", "privacy_accuracy_")
+    table = ("dataset=table", f"dataset.path={everything}/pupils.csv", "dataset.task=school")
+    table += ("dataset.target=score", "scale=smoke", f"results_dir={results}", "method=fl_local")
+    execute(make_run(*table, "epsilon=1", tiny=False), io.StringIO())
+    done = mpmtl_run("results", *only, cwd=tmp_path, program="mpmtl-figures")
+    assert done.returncode == 0, done.stderr
+    assert (results / "figures/privacy_accuracy_pupils.png").is_file()
+    assert "privacy_accuracy_pupils.png, .pdf and .csv, from the runs" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("not drawn")]
+    assert "privacy_accuracy_lsoa2" in line
+    assert "task_number" not in line
+    execute(make_run(*table, "epsilon=2", "dataset.train_fraction=1", tiny=False), io.StringIO())
+    paid = ("epsilon=3", "delta=1e-3", "evaluation_epsilon=0.5", "privacy.noise=secure")
+    execute(make_run(*table, *paid, tiny=False), io.StringIO())
+    assert set(privacy_accuracy.collect(results, "pupils").epsilon) == {1}
+    next(results.glob("pupils/*/*/eps-1/replicates.csv")).write_text("")
+    only = ("--only", "privacy_accuracy_pupils")
+    done = mpmtl_run("results", *only, cwd=tmp_path, program="mpmtl-figures")
+    assert done.returncode == 2
+    assert "is no table" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_method_has_one_colour_and_no_other_has_it():
     assert len({colour for colour, _ in METHODS.values()}) == len(METHODS)
     for method in METHODS:
@@ -228,6 +265,72 @@ def test_a_method_has_one_colour_and_no_other_has_it():
         "--",
         ":",
     ]
+
+
+def test_levels_of_separate_tasks_can_be_told_apart():
+    """By colour and by dots, as they have no markers."""
+    styles = [look(method, "none") for method in ("stl", "stl_best", "stl_local")]
+    assert len({style["color"] for style in styles}) == len({style["ls"] for style in styles}) == 3
+
+
+def test_bars_of_lines_lie_beside_each_other(tmp_path):
+    table = pd.DataFrame({"x": [1.0, 2.0], "mean": [3.0, 4.0], "half_width": [0.5, 0.5]})
+    with figure(tmp_path / "a", table) as ax:
+        for aside in (-3, 0, 3):
+            line_with_bars(ax, table.x, table, look("lr"), str(aside), aside)
+        at = [line.get_transform().transform((1, 3))[0] for line in ax.lines[::3]]
+        np.testing.assert_allclose(np.diff(at), 3 * ax.figure.dpi / 72)
+        assert ax.get_ylim()[0] < 2.5 < 4.5 < ax.get_ylim()[1]
+
+
+def test_the_two_panels_have_one_title_within_the_picture(everything, tmp_path):
+    """The panels of Figs. 6 to 10 say nothing twice, and no text is cut or lies over another."""
+    for width in (False, True):
+        table = privacy_accuracy.collect(everything, "low_rank")
+        table = table if width else table[~table.method.isin(privacy_accuracy.BASELINES)]
+        table["dataset"] = "a_name_of_data"
+        drawn = drawn_figure(privacy_accuracy.draw, table, tmp_path / "a")
+        texts = [t for t in drawn.findobj(Text) if t.get_visible() and t.get_text().strip()]
+        boxes = [t.get_window_extent() for t in texts if "replicates" in t.get_text()]
+        assert len(boxes) == 1
+        assert 0 <= boxes[0].x0 < boxes[0].x1 <= drawn.bbox.x1
+        assert_inside(drawn)
+
+
+def assert_inside(drawn):
+    """No line of a legend is cut by the edge of the picture."""
+    for legend in (found for ax in drawn.axes for found in ax.findobj(Legend)):
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawn.bbox.x1
+    for legend in drawn.legends:
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawn.bbox.x1
+
+
+def test_a_legend_is_not_cut_below_a_single_panel(everything, tmp_path):
+    table = training_percentage.collect(everything, "pupils")
+    assert table.epsilon.nunique() == 1
+    assert_inside(drawn_figure(training_percentage.draw, table, tmp_path / "a"))
+    table = privacy_accuracy.collect(everything, "low_rank")
+    table = table[~table.method.isin(privacy_accuracy.BASELINES)]
+    for method, privacy in (("lr", "two_sided_wishart"), ("fl_local", "gaussian")):
+        named = table.assign(privacy=table.privacy.replace("wishart", privacy))
+        named["method"] = named.method.replace("lr", method)
+        assert_inside(drawn_figure(privacy_accuracy.draw, named, tmp_path / "a"))
+
+
+def drawn_figure(draw, table, path):
+    """The matplotlib figure that `draw` saved."""
+    kept, savefig = [], Figure.savefig
+
+    def keep(self, *args, **options):
+        kept.append(self)
+        return savefig(self, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", keep)
+        draw(table, path)
+    return kept[0]
 
 
 def test_labels_at_lines_stay_apart_and_in_the_picture(tmp_path):

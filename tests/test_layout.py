@@ -36,6 +36,31 @@ def test_cards_and_tables_fit_and_break_no_word(columns, monkeypatch):
     assert heading == first == second  # a value stands below its name
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("program", ["mpmtl-run", "mpmtl-audit"])
+def test_help_fits_the_terminal(columns, program, tmp_path):
+    """Every line, with all words of the help as it is without a terminal."""
+    shown = mpmtl_run("--help", cwd=tmp_path, program=program, env={"COLUMNS": str(columns)})
+    whole = mpmtl_run("--help", cwd=tmp_path, program=program)
+    assert shown.returncode == whole.returncode == 0
+    assert max(map(len, shown.stdout.splitlines())) <= columns
+    assert shown.stdout.split() == whole.stdout.split()
+    if columns == 80:  # made for this width: only lists of names go on below themselves
+        kept = [line for line in whole.stdout.splitlines() if not re.match(r"\w+: \w+, ", line)]
+        assert set(kept) <= set(shown.stdout.splitlines())
+
+
+def test_an_error_is_one_line_but_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    layout.say_error(f"{WORDS}\n{WORDS}")
+    assert capsys.readouterr().err == f"error: {WORDS} {WORDS}\n"
+    monkeypatch.setattr(layout.sys.stderr, "isatty", lambda: True)
+    layout.say_error(f"{WORDS}\n{WORDS}")
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert " ".join(lines) == f"error: {WORDS} {WORDS}"
+
+
 def test_without_a_terminal_tables_stay_whole_and_cards_have_a_width(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(layout.shutil, "get_terminal_size", os.terminal_size)

@@ -177,6 +177,20 @@ def test_the_same_page_for_a_table_of_ones_own(own_table):
     assert "It is not here: mpmtl-report --ledger FILE names it." in elsewhere
 
 
+def test_fits_of_other_splits_and_columns_are_on_the_same_owners(own_table, tmp_path):
+    """Nothing that was spent is left out, whatever else the runs differ in."""
+    words = ("dataset=table", f"dataset.path={own_table}/pupils.csv", "dataset.task=pupil")
+    words += ("dataset.target=score", "scale=smoke", f"results_dir={tmp_path}", "method=fl_local")
+    each = (
+        ("epsilon=1", "n_replicates=1"),
+        ("epsilon=2", "dataset.train_fraction=1"),
+        ("epsilon=3", "n_replicates=1", "dataset.drop=[z]", "dataset.intercept=false"),
+    )
+    for own in each:
+        execute(make_run(*words, *own, tiny=False), io.StringIO())
+    assert "pupils, the same owners: 3 fits spent (" in Checked(page(tmp_path)).said
+
+
 def test_owners_are_those_of_the_runs_and_their_mean_is_the_metric(own_table):
     ran = runs(own_table / "r")
     name = ran.index[ran.method == "fl_local"][0]

@@ -9,9 +9,10 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import json
 import re
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import fields
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 
 import hydra
@@ -31,6 +32,7 @@ from mpmtl.experiments.config import (
     register_schema,
     unknown_choice,
 )
+from mpmtl.experiments.layout import help_text, say_error
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
 from mpmtl.experiments.sweep import attempt, conf_dir, folders_apart, report
@@ -109,6 +111,14 @@ def _with_verbose(words):
     return [*rest[:first], "verbose=true", *rest[first:]]
 
 
+def _print_help(show):
+    """Hydra's help, by the terminal's width, and the end of the command."""
+    with redirect_stdout(StringIO()) as text, suppress(SystemExit):
+        show()
+    print(help_text(text.getvalue().rstrip()))
+    sys.exit()
+
+
 def command(config_name, schema, build, execute):
     """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
 
@@ -146,23 +156,24 @@ def command(config_name, schema, build, execute):
             words = [word for word in sys.argv[1:] if re.match(r"[+\w]", word)]
             with suppress(HydraException, OmegaConfBaseException):  # said below
                 sys.argv += folders_apart(config_name, build, words)
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            _print_help(decorated(job))
         decorated(job)()
     except BrokenPipeError:
         raise
     except Exception as error:
         if type(error).__module__.startswith("submitit"):
-            print(
-                f"error: a job sent elsewhere died ({one_line(error)}); finished replicates are "
-                "saved; the same command goes on from there",
-                file=sys.stderr,
+            say_error(
+                f"a job sent elsewhere died ({one_line(error)}); finished replicates are saved; "
+                "the same command goes on from there"
             )
             sys.exit(1)
         if isinstance(error, InputError):
-            print(f"error: {error}", file=sys.stderr)
+            say_error(error)
             sys.exit(2)
         if outcomes:  # a job had started: this is a fault of the program, in full
             raise
-        print(f"error: {explain(error, schema)}", file=sys.stderr)
+        say_error(explain(error, schema))
         sys.exit(2)
     if any("error" in outcome for outcome in outcomes):
         sys.exit(2)

@@ -101,7 +101,7 @@ def carry_out(function, *args, stopped="", **options):
     except BrokenPipeError:
         sys.stdout.leave()
     except (InputError, ResultsError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        import_module("mpmtl.experiments.layout").say_error(error)
         sys.exit(2)
     finally:
         try:

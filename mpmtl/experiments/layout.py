@@ -1,6 +1,7 @@
 """How text meets the terminal: its width, cards, tables, and progress with and without one."""
 
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -39,6 +40,23 @@ def filled(text, first="", rest="", to=None):
 def one_line(text, rest="    "):
     """A line, which goes on below itself only on a terminal that is too narrow for it."""
     return filled(text, rest=rest, to=columns() or len(text) + 1)
+
+
+def say_error(text):
+    """An error on standard error: one line, which goes on below itself only on a terminal."""
+    line = f"error: {' '.join(str(text).split())}"
+    print(one_line(line, rest="") if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
+
+
+def help_text(text):
+    """A command's help; a line that is too long goes on below its last column, or indented."""
+    lines = []
+    for line in text.splitlines():
+        first = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)[0]
+        own = len(line) - len(line.lstrip())
+        rest = len(first) if len(first) <= width() // 2 else own + 4
+        lines.append(one_line(line, rest=" " * max(rest, own + 2)) if line.strip() else "")
+    return "\n".join(lines)
 
 
 def card_text(title, lines, to=None):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from inspect import Parameter, signature
+from pathlib import Path
 
 import numpy as np
 from hydra import compose, initialize_config_dir
@@ -137,7 +138,9 @@ class Learner(LinearModels):
         InputError
             One line for a name or a value that cannot be.
         """
-        cfg = deepcopy(_composed(*(_choice(self, group) for group in GROUPS)))
+        own = _own_configs(self.config_dir)
+        names = tuple(_choice(self, group, own) for group in GROUPS)
+        cfg = deepcopy(_composed(names)) if own is None else _compose(names, own)
         for key, value in self._own().items():
             _put(cfg, key.split("__"), _plain(key, value))
         try:
@@ -307,6 +310,9 @@ class MultiTaskRegressor(Learner, Regression):
         targets near zero by constants that are public.
     random_state : int, Generator or RandomState, optional
         Of the folds (default 0) and of noise, which then must be ``privacy__noise="seeded"``.
+    config_dir : path, optional
+        Folder of configs of your own, as ``--config-dir`` of the command line: its choices are
+        those of `method`, `privacy` and `tuning` too. Their modules must be importable.
     **settings
         ``method__...``, ``privacy__...``, ``tuning__...``.
 
@@ -347,6 +353,7 @@ class MultiTaskRegressor(Learner, Regression):
         n_public=None,
         target_range=None,
         random_state=None,
+        config_dir=None,
         **settings,
     ):
         self._take(locals())
@@ -383,6 +390,7 @@ class MultiTaskClassifier(Learner, Classification):
         n_public=None,
         classes=None,
         random_state=None,
+        config_dir=None,
         **settings,
     ):
         self._take(locals())
@@ -399,32 +407,47 @@ def _group_of(key):
     return group if mark and rest and group in GROUPS else None
 
 
-def choices(group):
-    """Names that a group of configs has, sorted."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+def choices(group, own=None):
+    """Names that a group of configs has, those of a folder of one's own too, sorted."""
+    folders = [conf_dir(), *([own] if own else [])]
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
-def _choice(learner, group):
+def _own_configs(config_dir):
+    """The folder of a user's own configs as a whole path, checked; None without."""
+    if config_dir is None:
+        return None
+    ok = isinstance(config_dir, str | Path) and Path(config_dir).is_dir()
+    require(ok, f"config_dir = {shown(config_dir)}: there is no such folder")
+    return Path(config_dir).resolve()
+
+
+def _choice(learner, group, own):
     """The name that is chosen in a group, checked; None for the method's own privacy."""
     name = getattr(learner, group)
     if name is None and group == "privacy":
         return None
-    known = choices(group)
+    known = choices(group, own)
     require(isinstance(name, str), f"{group} = {shown(name)}: give a name, {', '.join(known)}")
     if name not in known:
-        raise InputError(unknown_choice(group, name, known))
+        hint = "" if own else " Those of your own: config_dir='...'"
+        raise InputError(unknown_choice(group, name, known) + hint)
     return name
 
 
-@lru_cache(maxsize=256)
-def _composed(*names):
-    """The config of these choices, as the command line composes it; not to be changed."""
+def _compose(names, own=None):
+    """The config of these choices, as the command line composes it with ``--config-dir own``."""
     pairs = zip(GROUPS, names, strict=True)
     words = [f"{group}={name}" for group, name in pairs if name is not None]
+    words += [f"hydra.searchpath=[{json.dumps(own.as_uri())}]"] if own else []
     with _composing:
         register_schema()
         with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
             return compose("config", words)
+
+
+#: The same without a folder of one's own, kept; not to be changed.
+_composed = lru_cache(maxsize=256)(_compose)
 
 
 def _put(cfg, path, value):

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from mpmtl.errors import InputError, require
 from mpmtl.experiments.commands import command_parser
-from mpmtl.experiments.layout import table_text
+from mpmtl.experiments.layout import one_line, table_text
 from mpmtl.privacy.spending import Spent, in_words, pair_of
 from mpmtl.privacy.statements import MARK_WORDS, mark
 
@@ -187,7 +187,7 @@ def table(entries, delta):
     lines.append(
         f"the study: {words} (unit: a task; neighbours replace its model and data in all fits)"
     )
-    return lines + [MARK_WORDS] * any(mark(entry["caveats"]) for entry in entries)
+    return lines + [one_line(MARK_WORDS)] * any(mark(entry["caveats"]) for entry in entries)
 
 
 def _run(options):

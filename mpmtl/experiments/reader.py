@@ -24,6 +24,10 @@ KEYS |= {"tag", "dataset", "method", "mechanism"}
 GUARANTEES = ("claimed", "proved", "instance")
 
 
+class NotThere(ResultsError):
+    """Runs, or tables or models of runs, that a results folder does not have."""
+
+
 def read_table(path, dtype=None):
     """A table as it was saved; only empty fields are missing, "none" is a word.
 
@@ -35,7 +39,7 @@ def read_table(path, dtype=None):
     try:
         return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dtype)
     except FileNotFoundError:
-        raise ResultsError(f"{path} is missing: run the experiment first") from None
+        raise NotThere(f"{path} is missing: run the experiment first") from None
     except (ValueError, OSError) as error:
         raise ResultsError(f"{path} is no table: {' '.join(str(error).split())}") from error
 
@@ -139,7 +143,7 @@ def runs(root, finished=True):
         if "verdicts" not in manifest and (not finished or manifest["status"] == "complete")
     ]
     if finished and not rows:
-        raise ResultsError(f"no finished run below {root}: run mpmtl-run first")
+        raise NotThere(f"no finished run below {root}: run mpmtl-run first")
     return pd.DataFrame(rows, columns=None if rows else ["run", "manifest"]).set_index("run")
 
 
@@ -168,7 +172,7 @@ def audits(root):
             row["stated_epsilon"] = settings["epsilon"]
             rows.append(row | {key: verdict[key] for key in measured})
     if not rows:
-        raise ResultsError(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
+        raise NotThere(f"no audits below {root}: run mpmtl-audit experiment=privacy_audit")
     return pd.DataFrame(rows).set_index("run")
 
 
@@ -200,7 +204,7 @@ def saved_rows(chosen, name, dtype=None):
             part = part.assign(run=part.run.astype(int).map(names)).dropna(subset="run")
             lacking = sorted(set(names.values()) - set(part.run))
             if lacking and name != "trace":  # without noise there is none
-                raise ResultsError(f"{source.parent} has no {name} of {lacking[0]}")
+                raise NotThere(f"{source.parent} has no {name} of {lacking[0]}")
         parts.append(part)
     filled = [part for part in parts if len(part)]  # an empty part would make all columns objects
     return pd.concat(filled or parts, ignore_index=True)
@@ -233,10 +237,19 @@ def accuracy(chosen, pooled=False):
     return rows[rows.metric == main].join(stl.rename("stl"), on=["run", "replicate"])
 
 
+def compared(chosen):
+    """`accuracy` of the runs that measured separate tasks beside it; NotThere if there is none.
+
+    A fit of all rows has no test error, and one that the budget pays for is that of a run alone.
+    """
+    rows = accuracy(chosen).dropna(subset="stl")
+    return needed(rows, "no run has test errors beside those of separate tasks")
+
+
 def needed(chosen, message):
-    """The chosen rows; ResultsError with this message if there is none."""
+    """The chosen rows; NotThere with this message if there is none."""
     if chosen.empty:
-        raise ResultsError(message)
+        raise NotThere(message)
     return chosen
 
 
@@ -253,5 +266,5 @@ def saved_models(run, replicate=0):
     folder = run.source / "models" / f"replicate-{replicate:04d}"
     files = sorted(folder.glob("task-*.json"))
     if not files:
-        raise ResultsError(f"run {run.name} has no models: run it with save_models=true")
+        raise NotThere(f"run {run.name} has no models: run it with save_models=true")
     return np.array([json.loads(file.read_text(encoding="utf-8"))["coef"] for file in files])

@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.config import register_schema
+from mpmtl.experiments.layout import say_error
 from mpmtl.experiments.terminal import caveats_of, sweep_table
 from mpmtl.privacy.spending import Spent, in_words
 
@@ -150,7 +151,7 @@ def attempt(name, make, execute, done, brief=True, **options):
             done[same] = execute(job, explained=known, brief=brief, **options)
         return {"name": name, "row": done[same], "folder": job.folder, "verbose": job.verbose}
     except (InputError, ResultsError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_error(error)
         return {"name": name, "error": str(error)}
 
 

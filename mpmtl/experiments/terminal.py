@@ -284,7 +284,8 @@ def sweep_table(rows):
     if len({row.get("tag") for row in rows}) == 1:
         left_out.add("tag")
     text = table_text([{k: v for k, v in row.items() if k not in left_out} for row in rows])
-    return "\n".join([text, *([MARK_WORDS] if any(mark(row["caveats"]) for row in rows) else [])])
+    marked = any(mark(row["caveats"]) for row in rows)
+    return "\n".join([text, *([one_line(MARK_WORDS)] if marked else [])])
 
 
 def caveats_of(rows):

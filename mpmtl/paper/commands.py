@@ -2,13 +2,17 @@
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.commands import command_parser
+from mpmtl.experiments.layout import one_line, say_error
+from mpmtl.experiments.reader import NotThere
 from mpmtl.experiments.store import write_atomic
-from mpmtl.paper.catalogue import FIGURES, KINDS, file_of, kind_of
+from mpmtl.paper.catalogue import FIGURES, file_of, kind_of, make
 from mpmtl.paper.claims import as_markdown, check_all
+from mpmtl.paper.figures import privacy_accuracy
 from mpmtl.paper.figures.command import redraw
 from mpmtl.paper.report import page
 from mpmtl.paper.reproduce import plan, reproduce
@@ -47,22 +51,20 @@ def reproduce_main():
     sys.exit(1 if reproduce(options.scale, verbose=options.verbose, sure=options.yes) else 0)
 
 
-def _collected(results):
-    """Kind, path without suffix and table of each figure whose runs are there."""
-    folder = results / "figures"
-    for file, figure in {file_of(f.kind, f.values): f for f in FIGURES}.items():
-        kind = KINDS[figure.kind]
-        try:
-            yield kind, folder / file, kind.collect(results, **figure.values)
-        except ResultsError:  # not all of its runs
-            continue
+def _wanted(results):
+    """Kind and values of each figure, by its file's name: the known ones, and those of own data."""
+    wanted = {file_of(f.kind, f.values): (f.kind, f.values) for f in FIGURES}
+    with suppress(NotThere):  # no run at all
+        for values in ({"dataset": name} for name in privacy_accuracy.datasets(results)):
+            wanted.setdefault(file_of("privacy_accuracy", values), ("privacy_accuracy", values))
+    return wanted
 
 
 def figures_main():
     """Draw all figures of a results folder, or some.
 
     From its runs, or the tables made from them; where those of a figure are not there, from the CSV
-    that was saved beside it.
+    that was saved beside it. Those that have neither are named.
     """
     parser = _on_results(
         "mpmtl-figures", "Draw the figures of a results folder, from its runs or saved tables."
@@ -72,28 +74,40 @@ def figures_main():
     )
     options = parser.parse_args()
     results, only = options.results, options.only or ""
-    started, failures, drawn = time.perf_counter(), 0, []
-    for kind, path, table in _collected(results):
-        if path.name.startswith(only):
-            kind.draw(table, path)
-            drawn.append(path)
-            print(f"{path}.png, .pdf and .csv, from the runs", flush=True)
-    for path in sorted((results / "figures").glob(f"{only}*.csv")):
-        if path.with_suffix("") in drawn or not kind_of(path.stem):
+    folder, started = results / "figures", time.perf_counter()
+    drawn, lacking, failed = [], [], []
+    for file, (name, values) in _wanted(results).items():
+        if not file.startswith(only):
             continue
         try:
-            redraw(kind_of(path.stem).draw, path, path.with_suffix(""))
-            drawn.append(path.with_suffix(""))
-            print(f"{path.with_suffix('')}.png and .pdf, from its own table", flush=True)
+            path = make(name, results, **values)
+        except NotThere:
+            lacking.append(file)
+        else:
+            drawn.append(file)
+            print(f"{path}.png, .pdf and .csv, from the runs", flush=True)
+    for path in sorted(folder.glob(f"{only}*.csv")):
+        file = path.stem
+        if file in drawn or not kind_of(file):
+            continue
+        try:
+            redraw(kind_of(file).draw, path, folder / file)
         except ResultsError as error:
-            failures += 1
-            print(f"error: {error}", file=sys.stderr)
-    n = len(drawn) + failures
-    if not n:
+            failed.append(file)
+            say_error(error)
+        else:
+            drawn.append(file)
+            print(f"{folder / file}.png and .pdf, from its own table", flush=True)
+    lacking = [file for file in lacking if file not in (*drawn, *failed)]
+    if not drawn and not failed:
         which = f"no figure {only}... can be drawn" if only else "no figure can be drawn"
         raise ResultsError(f"{which} from {results}: there are no complete runs of one")
+    if lacking:
+        line = f"not drawn, as {results} lacks runs or models of them: {', '.join(lacking)}"
+        print(one_line(line))
+    n = len(drawn) + len(failed) + len(lacking)
     print(f"{len(drawn)} of {n} figures in {time.perf_counter() - started:.0f} s")
-    sys.exit(2 if failures else 0)
+    sys.exit(2 if failed else 0)
 
 
 def claims_main():

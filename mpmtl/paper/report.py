@@ -78,10 +78,18 @@ def _verdict(claims, best):
     """What the page says first: counts of the paper's claims, and the best method on each data."""
     lines = answers(best) if len(best) else []
     if claims.is_file() and "verdict" in (table := _text(claims)):
-        counts = Counter(table.verdict)
-        words = ", ".join(f"{counts[w]} {w}" for w in dict.fromkeys((*VERDICTS, *counts)))
-        lines.insert(0, f"{len(table)} claims of the paper: {words}.")
+        lines.insert(0, f"{len(table)} claims of the paper: {_tally(table.verdict)}.")
     return lines
+
+
+SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
+
+
+def _tally(verdicts):
+    """How many claims have each verdict, in words."""
+    counts = Counter(verdicts)
+    each = ((counts[word], word) for word in dict.fromkeys((*VERDICTS, *counts)))
+    return ", ".join(f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for n, word in each)
 
 
 def _gains(ran, best):
@@ -330,8 +338,7 @@ def _claims(path):
     table = _text(path)
     if "verdict" not in table:
         raise ResultsError(f"{path} has no column verdict")
-    counts = Counter(table.verdict)
-    head = "; ".join(f"{counts[word]} {word}" for word in dict.fromkeys((*VERDICTS, *counts)))
+    head = _tally(table.verdict)
     marks = {
         word: f'<span class="{kind}">{mark} {word}</span>'
         for word, (mark, kind) in VERDICTS.items()

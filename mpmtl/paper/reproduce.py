@@ -13,7 +13,7 @@ from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.audit import build_audit, execute_audit
 from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished, seconds_left, wanted
-from mpmtl.experiments.layout import columns, duration, one_line
+from mpmtl.experiments.layout import columns, duration, one_line, say_error
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
 from mpmtl.experiments.sweep import attempt, conf_dir, jobs, report
@@ -218,7 +218,7 @@ def _make(figure, runs, results, done, verbose):
             return False
         print(f"{make(figure.kind, results, **figure.values)}.png, .pdf and .csv", flush=True)
     except (InputError, ResultsError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_error(error)
         return False
     except Exception:  # a fault of the program: in full, and the next figure's turn
         traceback.print_exc()

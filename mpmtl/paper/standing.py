@@ -131,10 +131,13 @@ def owners(ran, names):
 
 
 def spent(ran):
-    """Lines that say what all runs have spent on the same owners of a table together."""
+    """Lines that say what all runs have spent on the same owners of a table together.
+
+    The owners are those of the file, or of the data set, however a run reads and splits it.
+    """
     rows = []
     for run in ran.itertuples():
         if block := run.manifest.get("spent"):
-            data = repr(sorted(run.manifest["settings"]["dataset"].items(), key=str))
+            data = run.manifest["settings"]["dataset"].get("sha256", run.dataset)
             rows.append({"dataset": run.dataset, "spent": block | {"data": data}})
     return together(rows)

@@ -79,7 +79,8 @@ def draw(table, path):
         ax.axhline(stl, color=look("stl")["color"], ls=":", lw=1, label="stl, separate tasks")
         style = look("mtl_lr", "none")
         ax.set_ylim(ax.get_ylim())
-        ax.axhline(mtl, color=style["color"], ls=":", label="mtl_lr, not private")
+        beyond = "" if ax.get_ylim()[0] <= mtl <= ax.get_ylim()[1] else " (beyond the axis)"
+        ax.axhline(mtl, color=style["color"], ls=":", label=f"mtl_lr, not private{beyond}")
         if key == "alpha":
             ax.set_xscale("symlog", linthresh=1)
             ax.set_xticks([-8, -2, -1, 0, 1, 2, 8], ["-8", "-2", "-1", "0", "1", "2", "8"])
@@ -87,7 +88,7 @@ def draw(table, path):
         ax.set_xlabel(label)
         ax.set_ylabel(f"{METRICS['nmse'].name} on held-out folds")
         ax.set_title(
-            f"eps = 0.1, mean of {table['count'].max()} replicates\n"
+            f"low_rank, eps = 0.1, mean of {table['count'].max()} replicates\n"
             "bars: 95 % paired interval to the best setting"
         )
         at_the_edge(ax, [([table[key].median()], [mtl], style)])

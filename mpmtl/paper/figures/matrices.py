@@ -101,31 +101,39 @@ def _separate(results, replicates):
 
 
 def draw(table, path):
-    """A picture for each panel, relations above models."""
+    """A picture for each panel, relations above models; a row has one scale of colours."""
     panels = list(table.groupby(["panel", "rows"], sort=False))
-    n_rows = 1 if len(panels) < 6 else 2
-    layout = {"nrows": n_rows, "ncols": len(panels) // n_rows, "squeeze": False}
-    height = 2.2 * layout["nrows"]
-    with figure(
-        path, table, width=2 * COLUMN * layout["ncols"] / 3, height=height, **layout
-    ) as axes:
-        for ax, ((title, rows), part) in zip(axes.ravel(), panels, strict=True):
-            matrix = part.drop(columns=["panel", "rows", "row"]).to_numpy(float)
-            size = np.abs(matrix).max() or 1.0
-            n_rows, n_columns = matrix.shape
-            image = ax.imshow(
-                matrix,
-                cmap=COLOURMAP,
-                vmin=-size,
-                vmax=size,
-                aspect="auto",
-                interpolation="none",
-                extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
-            )
-            title = title.replace("(claimed):", f"(claimed, eps = {EPSILON:g}):")
-            title = title.replace("eps = ", "eps\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-            ax.set_title(textwrap.fill(title, 28))
-            ax.locator_params(integer=True)
-            ax.set_xlabel("task")
-            ax.set_ylabel(rows)
-            ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    kinds = list(dict.fromkeys(table.rows))  # a row of panels for each
+    layout = {"nrows": len(kinds), "ncols": len(panels) // len(kinds), "squeeze": False}
+    size = {"width": 2 * COLUMN * layout["ncols"] / 3, "height": 2.2 * len(kinds)}
+    with figure(path, table, **size, **layout) as axes:
+        for row, kind in zip(axes, kinds, strict=True):
+            own = {title: _entries(part) for (title, rows), part in panels if rows == kind}
+            largest = max(np.abs(matrix).max() for matrix in own.values()) or 1.0
+            for ax, (title, matrix) in zip(row, own.items(), strict=True):
+                image = _panel(ax, title, matrix, largest)
+                ax.set_ylabel(kind)
+            bar = row[0].figure.colorbar(image, ax=list(row), shrink=0.8)
+            bar.set_label("cosine" if kind == "task" else "entry, columns\nof length 1")
+
+
+def _entries(part):
+    return part.drop(columns=["panel", "rows", "row"]).to_numpy(float)
+
+
+def _panel(ax, title, matrix, largest):
+    n_rows, n_columns = matrix.shape
+    title = title.replace("(claimed):", f"(claimed, eps = {EPSILON:g}):")
+    title = title.replace("eps = ", "eps\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    ax.set_title(textwrap.fill(title, 28))
+    ax.locator_params(integer=True)
+    ax.set_xlabel("task")
+    return ax.imshow(
+        matrix,
+        cmap=COLOURMAP,
+        vmin=-largest,
+        vmax=largest,
+        aspect="auto",
+        interpolation="none",
+        extent=(0.5, n_columns + 0.5, n_rows + 0.5, 0.5),  # counted from one
+    )

@@ -25,9 +25,10 @@ def collect(results):
     parts = []
     for method, query in queries.items():
         chosen = at_budget.query(f"method == '{method}' and {query}")
-        trace = read_rows(needed(chosen, f"no run of {method} for Fig. 5 below {results}"), "trace")
+        needed(chosen, f"no run of {method} for Fig. 5 below {results}")
+        trace = read_rows(chosen, "trace")
         trace["value"] = log_ratio(trace)
-        parts.append(summary(trace, ["round"]).assign(method=method, status="claimed"))
+        parts.append(summary(trace, ["round"]).assign(method=method, status=chosen.status.iloc[0]))
     return pd.concat([parts[0], parts[1].query("round == 1")], ignore_index=True)
 
 
@@ -43,6 +44,8 @@ def draw(table, path):
         words = f"dp_mtrl as the paper prints it: {PAPER_DP_MTRL}"
         ax.axhline(PAPER_DP_MTRL, color=colour, ls=":", lw=1, label=words)
         ax.set_xlabel("round t")
-        ax.set_ylabel("log10(noise / signal)")
-        ax.set_title(f"eps = 0.1, mean of {lr['count'].max()} replicates\nband: its 95 % interval")
+        ax.set_ylabel("log10(noise / signal),\nFrobenius norms")
+        ax.set_title(
+            f"low_rank, eps = 0.1, mean of {lr['count'].max()} replicates\nband: its 95 % interval"
+        )
         legend_below(ax)

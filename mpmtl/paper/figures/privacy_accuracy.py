@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.experiments.reader import accuracy, needed, runs
+from mpmtl.experiments.reader import compared, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.figures.style import (
     COLUMN,
@@ -17,6 +17,11 @@ from mpmtl.paper.intervals import stl_level, summary
 PAIRED = "95 % interval of the difference to separate tasks"
 #: Shown in a panel of their own, because their errors are so much larger.
 BASELINES = ("dp_mtrl", "dp_aggr")
+
+
+def datasets(results):
+    """Names of the data sets that have runs without a tag."""
+    return sorted(runs(results).query("experiment == ''").dataset.unique())
 
 
 def collect(results, dataset, methods=None):
@@ -44,7 +49,7 @@ def collect(results, dataset, methods=None):
         chosen = chosen[chosen.method.isin(methods) | pairs.isin(methods)]
         needed(chosen, f"no run of {', '.join(methods)} on {dataset} below {results}")
     keys = ["dataset", "metric", "method", "privacy", "status", "epsilon"]
-    return summary(accuracy(chosen), keys)
+    return summary(compared(chosen), keys)
 
 
 def draw(table, path):
@@ -53,7 +58,9 @@ def draw(table, path):
     dataset, metric = table[["dataset", "metric"]].iloc[0]
     behind = table.method.isin(BASELINES)
     panels = [part for part in (table[~behind], table[behind]) if len(part)]
-    with figure(path, table, width=COLUMN * len(panels), height=3.3, ncols=len(panels)) as axes:
+    names = max(len(part[["method", "privacy", "status"]].drop_duplicates()) for part in panels)
+    size = {"width": COLUMN * len(panels), "height": 2.7 + 0.14 * names}  # a line for each name
+    with figure(path, table, **size, ncols=len(panels)) as axes:
         for ax, part in zip(np.atleast_1d(axes), panels, strict=True):
             _lines(ax, part, stl)
             if budgets:
@@ -62,8 +69,9 @@ def draw(table, path):
                 ax.set_xticks([])
             ax.set_xlabel("epsilon of one task, all rounds")
             ax.set_ylabel(METRICS[metric].label)
-            ax.set_title(f"{dataset}: mean of {table['count'].max()} replicates\nband: {PAIRED}")
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3 - len(panels))
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        lines = f"{dataset}: mean of {table['count'].max()} replicates", f"band: {PAIRED}"
+        ax.figure.suptitle((", " if len(panels) > 1 else "\n").join(lines), size=8)
 
 
 def _lines(ax, table, stl):
@@ -74,8 +82,8 @@ def _lines(ax, table, stl):
     for key, line in lines:
         style = look(key[0], key[-1])
         if key[-1] == "none":
-            level, colour = line["mean"].iloc[0], style["color"]
-            ax.axhline(level, color=colour, ls=":", lw=1.2, label=legend_words(*key))
+            level, words = line["mean"].iloc[0], legend_words(*key)
+            ax.axhline(level, color=style["color"], ls=style["ls"], lw=1.2, label=words)
         else:
             line = line.sort_values("epsilon")
             line_with_band(ax, line.epsilon, line, style, legend_words(*key))

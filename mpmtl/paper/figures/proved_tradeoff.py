@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpmtl.experiments.reader import accuracy, needed, runs
+from mpmtl.experiments.reader import compared, needed, runs
 from mpmtl.metrics import METRICS
 from mpmtl.paper.comparison import compare
 from mpmtl.paper.figures.privacy_accuracy import PAIRED
@@ -25,7 +25,7 @@ def collect(results, reference="fl"):
     finished = runs(results)
     own = "proved_tradeoff" if (finished.experiment == "proved_tradeoff").any() else ""
     chosen = needed(finished[finished.experiment == own], f"no run without a tag below {results}")
-    return compare(accuracy(chosen), reference)
+    return compare(compared(chosen), reference)
 
 
 def draw(table, path):

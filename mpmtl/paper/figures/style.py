@@ -31,9 +31,11 @@ METHODS = {
     "mtl_gs": ("#661100", "H"),
     "mtrl": ("#44AA99", "d"),
     "stl": ("#595959", "."),
-    "stl_best": ("#737373", "1"),
-    "stl_local": ("#8C8C8C", "2"),
+    "stl_best": ("#A6611A", "1"),
+    "stl_local": ("#E7298A", "2"),
 }
+#: Dots of a line without a budget, where others than the usual ones tell two levels apart.
+DOTS = {"stl_best": (0, (1, 3)), "stl_local": (0, (1, 3, 1, 1))}
 OTHER = ("#BDA000", "*")  # a method of the user's own
 #: Markers that tell the mechanisms of one method apart; one that is not here has the method's.
 MECHANISMS = {"gaussian": "s", "two_sided_wishart": "D", "laplace": "^"}
@@ -50,6 +52,7 @@ STYLE = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "legend.frameon": False,
+    "legend.handlelength": 3.2,  # long enough to tell dashed from solid beside a marker
     "pdf.fonttype": 42,  # text stays text
 }
 
@@ -95,7 +98,7 @@ def look(method, status="", mechanism=None):
     `mechanism` the marker is that of the mechanism, for figures with several of one method.
     """
     colour, marker = METHODS.get(method, OTHER)
-    style = ":" if status == "none" else "--" if status.endswith(MARK) else "-"
+    style = DOTS.get(method, ":") if status == "none" else "--" if status.endswith(MARK) else "-"
     return {"color": colour, "marker": MECHANISMS.get(mechanism, marker), "ls": style}
 
 
@@ -173,9 +176,14 @@ def line_with_band(ax, x, table, style, label):
     ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0)
 
 
-def line_with_bars(ax, x, table, style, label):
-    """A line in a style (`look`): column `mean` over x, with bars of one `half_width`."""
-    ax.errorbar(x, table["mean"], table.half_width, capsize=2, label=label, **style)
+def line_with_bars(ax, x, table, style, label, aside=0.0):
+    """A line in a style (`look`): column `mean` over x, with bars of one `half_width`.
+
+    All of it `aside` by so many points, where bars of several lines would lie over each other.
+    """
+    drawn = ax.errorbar(x, table["mean"], table.half_width, capsize=2, label=label, **style)
+    for artist in drawn.get_children() if aside else ():
+        artist.set_transform(offset_copy(ax.transData, ax.figure, x=aside, units="points"))
 
 
 def at_the_edge(ax, lines):

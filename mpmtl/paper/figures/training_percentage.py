@@ -47,10 +47,13 @@ def draw(table, path):
                 line = table[here & ((table.epsilon == eps) | table.epsilon.isna())].sort_values(
                     "percent"
                 )
-                ax = axes[int(key.method in BASELINES), column]
+                below = key.method in BASELINES
+                ax = axes[int(below), column]
                 style = look(key.method, key.status)
-                line_with_bars(ax, line.percent, line, style, legend_words(*key))
-            axes[0, column].set_title(f"eps = {eps:g}")
+                own = [other for other in lines if (other.method in BASELINES) == below]
+                aside = 3 * (own.index(key) - (len(own) - 1) / 2)
+                line_with_bars(ax, line.percent, line, style, legend_words(*key), aside)
+            axes[0, column].set_title(f"eps = {eps:g}, one task")
             axes[1, column].set_xlabel("samples that train, %")
         for ax in axes[:, 0]:
             ax.set_ylabel(METRICS[metric].label.replace(" on ", "\non "))
@@ -60,4 +63,4 @@ def draw(table, path):
         axes[0, 0].figure.suptitle(
             f"{dataset}: mean of {n} replicates, bars: its 95 % interval", size=8
         )
-        legend_below(axes[:, 0], ncols=2)
+        legend_below(axes[:, 0], ncols=min(2, len(budgets)))
