@@ -171,15 +171,18 @@ def table(rows):
 def draw(growth, path):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 2.6), layout="constrained")
-    for axes, (key, groups) in zip(figure.subplots(1, len(growth)), growth.items(), strict=True):
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(growth), sharey=True)
+    for axes, (key, groups) in zip(panels, growth.items(), strict=True):
         for name, rows in groups.items():
             sizes = [row[key] for row in rows]
-            label = f"{name} ({exponent(rows, key):.2f})"
+            label = f"{name}, exponent {exponent(rows, key):.2f}"
             axes.loglog(sizes, [row["cpu"] for row in rows], marker="o", label=label)
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
         axes.set_xlabel({"m": "tasks m", "d": "features d", "n": "rows of a task n"}[key])
-        axes.legend(fontsize=6, title="exponent", title_fontsize=6)
-    figure.axes[0].set_ylabel("CPU seconds of a fit")
+        axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    panels[0].set_ylabel("CPU seconds of a fit")
     figure.savefig(path, dpi=200)
 
 
