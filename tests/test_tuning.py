@@ -318,9 +318,33 @@ def test_errors_that_are_known_are_those_of_fits(kind, penalty, rng):
     run = make_run("method=stl", "tuning=laptop", *grid)
     problem = prepare(train, run.tuning, run.method, 0, 0)
     candidates = run.method.candidates(problem.scales)
-    assert all(c.ridge in problem.ridge_errors for c in candidates if c.penalty == "l2")
+    assert all(c.separate_ridge in problem.ridge_errors for c in candidates if c.penalty == "l2")
     counting = Counting(run.method)
     known = cross_validate(counting, problem, candidates, None, noise)
     assert counting.count == 5 * sum(c.penalty == "l1" for c in candidates)
     fitted = cross_validate(run.method, replace(problem, ridge_errors={}), candidates, None, noise)
     np.testing.assert_allclose(known, fitted, rtol=1e-8)
+
+
+@dataclass(frozen=True)
+class WithRidge(Candidate):
+    """A candidate whose method calls a setting of its own `ridge`."""
+
+    ridge: float
+
+
+def test_a_setting_called_ridge_is_not_the_penalty_of_separate_tasks(setting):
+    """Whatever its value: its method is fitted on every fold."""
+    _, _, problem, _ = setting
+    penalty = next(iter(problem.ridge_errors))
+
+    class Zero:
+        def fit(self, datafit, W0, candidates, budget, rng, log=None):
+            yield np.arange(len(candidates)), np.zeros((len(candidates), *datafit.shape))
+
+    counting = Counting(Zero())
+    errors = cross_validate(counting, problem, [WithRidge(penalty)], None, noise)
+    assert counting.count == len(problem.parts)
+    assert errors[0] != pytest.approx(
+        np.mean([e.mean() for e in problem.ridge_errors[penalty]]), rel=1e-3
+    )

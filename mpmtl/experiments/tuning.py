@@ -80,7 +80,7 @@ class Tuning:
 def search_of(candidates, tuning):
     """The search among candidates: separate ridge models, the yardstick of all, are chosen on all
     folds, as those that stand beside every method are."""
-    return "grid" if all(c.ridge is not None for c in candidates) else tuning.search
+    return "grid" if all(c.separate_ridge is not None for c in candidates) else tuning.search
 
 
 def is_tuned(method, tuning):
@@ -322,7 +322,7 @@ def cross_validate(method, problem, candidates, budget, noise, search="grid"):
         fold = np.full((len(alive), problem.datafit.shape[0]), np.nan)
         to_fit = []
         for place, i in enumerate(alive):
-            known = problem.ridge_errors.get(candidates[i].ridge)
+            known = problem.ridge_errors.get(candidates[i].separate_ridge)
             if known is None:
                 to_fit.append(place)
             else:

@@ -73,7 +73,7 @@ class Candidate:
     """One value of each hyper-parameter of a method, absolute; every method adds its own fields."""
 
     #: Penalty of the separate ridge models that this is, whose cross-validation starts every fit.
-    ridge: ClassVar[float | None] = None
+    separate_ridge: ClassVar[float | None] = None
 
     def as_row(self):
         """Names and values, for tables."""

@@ -106,7 +106,7 @@ class SharedRepresentation(Method):
         T = candidate.n_rounds
         if self.start == "random":
             return None, budget.of_rounds(candidate)
-        whole = budget.mechanism.budgets(budget.epsilon, budget.delta, 1)[0]
+        whole = budget.split(1)[0]
         start, rounds = whole * np.sqrt(self.start_share), whole * np.sqrt(1 - self.start_share)
         return start, np.full(T, rounds / np.sqrt(T))
 

@@ -29,7 +29,7 @@ class SingleTaskCandidate(Candidate):
     n_rounds: int | None = None
 
     @property
-    def ridge(self):
+    def separate_ridge(self):
         """The l2 penalty; None for l1."""
         return self.lam if self.penalty == "l2" else None
 

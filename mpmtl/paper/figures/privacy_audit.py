@@ -10,6 +10,7 @@ from hydra.experimental.callback import Callback
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.audit import build_audit
+from mpmtl.experiments.layout import say_error
 from mpmtl.experiments.reader import audits
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.terminal import pair_words
@@ -34,7 +35,7 @@ class ProfilePicture(Callback):
             try:
                 picture(build_audit(job_return.cfg))
             except ResultsError as error:  # Hydra would go on
-                print(f"error: {error}", file=sys.stderr)
+                say_error(error)
                 sys.exit(2)
 
 
