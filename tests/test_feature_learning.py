@@ -565,7 +565,7 @@ def test_the_sizes_find_the_features_and_the_difference_the_mean(rng):
     V[:, 1] = np.abs(V[:, 1])
     V /= np.linalg.norm(V, axis=1)[:, None]
     noisy = signed_parts(d).total(V) + 5 * rng.standard_normal(2 * d)
-    *sizes, mean = parts_priors(noisy, 5 * np.sqrt(2), m)
+    *sizes, mean = parts_priors(noisy, 5 * np.sqrt(2), m, own=True)
     for prior in sizes:
         assert np.trace(prior.C) == pytest.approx(d)
         assert np.linalg.eigvalsh(prior.C)[0] > 0

@@ -80,7 +80,7 @@ class FeatureLearning(Method):
 
     exactly (`solvers.gaussian_prior`; logistic loss: one Newton step from its last model).
     With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
-    and priors with a mean leave that direction free. If tasks have an intercept, each prior stands
+    and priors with a mean leave that direction free where the loss is squared. If tasks have an intercept, each prior stands
     twice: as it is, and with the intercept left free. With several, models are shown less shrunk
     than they are used; from the second round on v_i is taken about the mean m that is known by
     then and clipped to r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are
@@ -210,6 +210,7 @@ class FeatureLearning(Method):
         plan, tasks = self.plan(budget, m, d), datafit.chunks()
         separate, grid, belief = separate_priors(datafit), GAMMA, None
         once = len(plan.rounds) == 1  # then models are shown without the part that a task knows
+        level = once and not datafit.logistic  # and priors leave that part free
         if self.tuning == "shared":
             start = [] if W0 is None else [tasks.beside(W0)]
             own = tasks.map(started, *start)
@@ -220,7 +221,7 @@ class FeatureLearning(Method):
             own = tasks.map(own_models)
         if self.tuning == "hyper" and not self.separate:
             grid = GRID
-            prior = replace(separate[-1], own=once)
+            prior = replace(separate[-1], own=level)
             belief = self.belief(tasks, own, prior, plan, budget, rng, m, log)
 
         def averaged_over(learned, own, again=False):
@@ -249,7 +250,7 @@ class FeatureLearning(Method):
             sd = gate.scale(1, 1.0) * (1 if features else np.sqrt(2))
             if hopeless(sd, d, m):
                 return averaged_over([], own)
-            priors = sizes_priors(released, sd) if features else parts_priors(released, sd, m)
+            priors = sizes_priors(released, sd) if features else parts_priors(released, sd, m, level)
             return averaged_over(priors, own)
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
@@ -259,7 +260,7 @@ class FeatureLearning(Method):
             released = gate(t, contributions(moment_vectors, moments, once), K)
             moments.add(released, gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
-            learned = [] if hyper and moments.hopeless else moments.priors(once, ahead=not hyper)
+            learned = [] if hyper and moments.hopeless else moments.priors(level, ahead=not hyper)
             # a refinement needs no models but those where a logistic loss is expanded
             if datafit.logistic or t < T or len(plan.refinements) == 0:
                 own = averaged_over(learned, own, again=t > 1)

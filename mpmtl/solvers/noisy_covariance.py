@@ -185,7 +185,7 @@ class Prior:
     free: bool = False
 
 
-def parts_priors(parts, sd, m):
+def parts_priors(parts, sd, m, own):
     r"""Priors from the noisy sums of positive and of negative parts alone (`signed_parts`).
 
     Their difference, the sum of the v_i, gives a mean; their sum, that of the |v_i|, diagonal
@@ -197,13 +197,15 @@ def parts_priors(parts, sd, m):
     sd : float
         Standard deviation of the noise on the sum and on the difference of the halves.
     m : int
+    own : bool
+        Whether the prior with a mean leaves every task's own direction free.
     """
     positive, negative = np.split(parts, 2)
     total, d = positive - negative, len(positive)
     u, phi = noisy_direction(total, sd, m)
     mean = min(phi / m, LARGEST_MEAN) * u
     scaled = mean * np.sqrt(d / (1 - mean @ mean))
-    return [*sizes_priors(positive + negative, sd), Prior("mean", np.eye(d), scaled, own=True)]
+    return [*sizes_priors(positive + negative, sd), Prior("mean", np.eye(d), scaled, own)]
 
 
 def sizes_priors(sizes, sd):
