@@ -80,11 +80,12 @@ class FeatureLearning(Method):
 
     exactly (`solvers.gaussian_prior`; logistic loss: one Newton step from its last model).
     With one round, v_i leaves out the part of w_i along the task's own mean sample (its level),
-    and priors with a mean leave that direction free where the loss is squared. If tasks have an intercept, each prior stands
+    and priors with a mean leave that direction free. If tasks have an intercept, each prior stands
     twice: as it is, and with the intercept left free. With several, models are shown less shrunk
     than they are used; from the second round on v_i is taken about the mean m that is known by
     then and clipped to r = sqrt(1 - ||m||^2), which makes K^2 = r^2 (1 + beta); all releases are
-    pooled with the inverses of their variances.
+    pooled with the inverses of their variances. With a logistic loss no direction is left free,
+    and priors are `cautious`.
 
     Parameters
     ----------
@@ -250,8 +251,8 @@ class FeatureLearning(Method):
             sd = gate.scale(1, 1.0) * (1 if features else np.sqrt(2))
             if hopeless(sd, d, m):
                 return averaged_over([], own)
-            priors = sizes_priors(released, sd) if features else parts_priors(released, sd, m, level)
-            return averaged_over(priors, own)
+            priors_of = sizes_priors if features else parts_priors
+            return averaged_over(priors_of(released, sd, m, datafit.logistic), own)
 
         moments, T = Moments(self.affine, m, d, budget.mechanism), len(plan.moments)
         gate = budget.open(self.release(d), T, rng, log=log).with_budgets(plan.moments)
@@ -260,7 +261,9 @@ class FeatureLearning(Method):
             released = gate(t, contributions(moment_vectors, moments, once), K)
             moments.add(released, gate.scale(t, 1.0))
             hyper = self.tuning == "hyper"
-            learned = [] if hyper and moments.hopeless else moments.priors(level, ahead=not hyper)
+            learned = []
+            if not (hyper and moments.hopeless):
+                learned = moments.priors(level, not hyper, datafit.logistic)
             # a refinement needs no models but those where a logistic loss is expanded
             if datafit.logistic or t < T or len(plan.refinements) == 0:
                 own = averaged_over(learned, own, again=t > 1)

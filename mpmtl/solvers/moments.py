@@ -60,12 +60,14 @@ class Moments:
             self.mean = shrunk_mean(self.total, self.sd, self.m)
             self.radius = np.sqrt(1 - self.mean @ self.mean)
 
-    def priors(self, own, ahead=True):
+    def priors(self, own, ahead=True, logistic=False):
         """The candidate priors; `own` leaves every task's own direction free. With `ahead` the mean
-        is also tried where the rounds seem to go, which tasks cannot tell from their own rows."""
+        is also tried where the rounds seem to go, which tasks cannot tell from their own rows.
+        `logistic`: see `noisy_covariance.priors`."""
         total = self.total if self.affine > 0 else None
         ahead = self.ahead if ahead else None
-        return priors(self.S, total, self.noise.scaled(self.scale), self.sd, self.m, own, ahead)
+        noise = self.noise.scaled(self.scale)
+        return priors(self.S, total, noise, self.sd, self.m, own, ahead, logistic)
 
     @property
     def hopeless(self):

@@ -185,7 +185,7 @@ class Prior:
     free: bool = False
 
 
-def parts_priors(parts, sd, m, own):
+def parts_priors(parts, sd, m, logistic=False):
     r"""Priors from the noisy sums of positive and of negative parts alone (`signed_parts`).
 
     Their difference, the sum of the v_i, gives a mean; their sum, that of the |v_i|, diagonal
@@ -197,18 +197,20 @@ def parts_priors(parts, sd, m, own):
     sd : float
         Standard deviation of the noise on the sum and on the difference of the halves.
     m : int
-    own : bool
-        Whether the prior with a mean leaves every task's own direction free.
+    logistic : bool
+        Whether priors are `cautious`; if not, that with a mean leaves each task's own direction
+        free.
     """
     positive, negative = np.split(parts, 2)
     total, d = positive - negative, len(positive)
     u, phi = noisy_direction(total, sd, m)
-    mean = min(phi / m, LARGEST_MEAN) * u
-    scaled = mean * np.sqrt(d / (1 - mean @ mean))
-    return [*sizes_priors(positive + negative, sd), Prior("mean", np.eye(d), scaled, own)]
+    mean = Prior("mean", np.eye(d), scaled_mean(min(phi / m, LARGEST_MEAN) * u), not logistic)
+    if logistic:
+        mean = cautious(mean, total, sd, m)
+    return [*sizes_priors(positive + negative, sd, m, logistic), mean]
 
 
-def sizes_priors(sizes, sd):
+def sizes_priors(sizes, sd, m, logistic=False):
     """Diagonal priors from the noisy sum of the |v_i|: its entries above their median, made
     positive by `soft_levels`, to powers 1, 3 and 6, as few features stand out of many.
 
@@ -217,18 +219,65 @@ def sizes_priors(sizes, sd):
     sizes : ndarray, shape (d,)
     sd : float
         Standard deviation of the noise on it.
+    m : int
+    logistic : bool
+        Whether priors are `cautious`, and their part for I is at least that of the noise in the
+        variance of the entries.
     """
     d = len(sizes)
     above = sizes - np.median(sizes)
     amount = max(np.maximum(above, 0).sum(), sd, 1e-300)
     levels = {kappa: soft_levels(above, 2 * sd * np.sqrt(kappa), amount) for kappa in (1 / 8, 2)}
-    return [
+    candidates = [
         Prior(f"sizes^{power}", _prior(levels[kappa], np.eye(d), power))
         for kappa, power in ((1 / 8, 1), (1 / 8, 3), (2, 3), (2, 6))
     ]
+    if not logistic:
+        return candidates
+    noise = min(1.0, sd**2 / max(np.var(sizes, ddof=1), 1e-300))
+    return [cautious(prior, None, sd, m, noise) for prior in candidates]
 
 
-def priors(S, total, noise, sd, m, own=False, ahead=None):
+def scaled_mean(mean):
+    """Mean of unit vectors, in units of a covariance of trace d about it."""
+    return mean * np.sqrt(len(mean) / (1 - mean @ mean))
+
+
+def cautious(prior, total, sd, m, least=0.0):
+    r"""A prior without what noise and few tasks may have made by chance.
+
+    The covariance goes to (1 - rho) C + rho I: m unit vectors that have nothing in common make a
+    spread of eigenvalues, which (Ledoit and Wolf, 2004) asks for
+
+    .. math:: \rho = \min\Big(1, \frac{(1 - q)/m}{q - 1/d}\Big), \quad
+        q = \|C/d\|_F^2
+
+    The mean gets the James-Stein norm, for noise of squared norm d sd^2 on the sum `total` of the
+    vectors, and m by chance.
+
+    Parameters
+    ----------
+    prior : Prior
+    total : ndarray, shape (d,), or None
+        None without a mean.
+    sd : float
+        Of the noise on `total`.
+    m : int
+    least : float
+        Least part rho.
+    """
+    d = len(prior.C)
+    q = (prior.C**2).sum() / d**2
+    rho = min(1.0, max(least, (1 - q) / max(m * (q - 1 / d), 1e-300)))
+    prior = replace(prior, C=(1 - rho) * prior.C + rho * np.eye(d))
+    if prior.mean is None:
+        return prior
+    mean = shrunk_mean(total, np.sqrt(sd**2 + m / d), m)
+    direction = prior.mean / max(np.sqrt(prior.mean @ prior.mean), 1e-300)
+    return replace(prior, mean=scaled_mean(np.sqrt(mean @ mean) * direction))
+
+
+def priors(S, total, noise, sd, m, own=False, ahead=None, logistic=False):
     """The candidate priors of the releases so far.
 
     Parameters
@@ -247,6 +296,9 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
         Whether priors with a mean leave every task's own direction free.
     ahead : ndarray, shape (d,), or None
         Mean to which the rounds seem to go, instead of the refined one.
+    logistic : bool
+        Whether priors are `cautious`: labels say too little for a task to tell by its evidence
+        what was made by chance.
     """
     d = len(S)
     candidates = [
@@ -256,23 +308,23 @@ def priors(S, total, noise, sd, m, own=False, ahead=None):
         Prior("steep", spectral_prior(S, noise, m, 16, power=2)),
         Prior("spiked", spectral_prior(S, noise, m, np.inf, power=2)),
     ]
-    if total is None:
-        return candidates
-    means = dict(
-        zip(("mean", "refined mean"), mean_directions(S, total, noise, sd, m), strict=True)
-    )
-    if ahead is not None:
+    means = {}
+    if total is not None:
+        words = ("mean", "refined mean")
+        means = dict(zip(words, mean_directions(S, total, noise, sd, m), strict=True))
+    if means and ahead is not None:
         del means["refined mean"]
         norm = max(np.sqrt(ahead @ ahead), 1e-300)
         means["mean ahead"] = ahead * min(1.0, LARGEST_MEAN / norm)
     for word, mean in means.items():
         left = m * (1 - mean @ mean)  # trace of the covariance about the mean
         about = S - m * np.outer(mean, mean)
-        scaled = mean * np.sqrt(d * m / left)  # in units of a covariance of trace d
         covariances = {
             word: np.eye(d),
             f"{word}, spectral": spectral_prior(about, noise, left, 4),
             f"{word}, spiked": spectral_prior(about, noise, left, np.inf),
         }
-        candidates += [Prior(name, C, scaled, own) for name, C in covariances.items()]
-    return candidates
+        candidates += [Prior(k, C, scaled_mean(mean), own) for k, C in covariances.items()]
+    if not logistic:
+        return candidates
+    return [cautious(prior, total, sd, m) for prior in candidates]
