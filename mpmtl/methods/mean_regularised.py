@@ -92,7 +92,7 @@ class MeanRegularised(Method):
         m, d = datafit.shape
         solve = ridge_solver(datafit)
         first = dict.fromkeys(c.lam for c in candidates)
-        first = dict(zip(first, solve(list(first)), strict=True))
+        first = dict(zip(first, solve(list(first), start=np.zeros((len(first), m, d))), strict=True))
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.gamma), []).append(index)

@@ -179,7 +179,8 @@ def newton_batch(X, y, c, lam, center, W, known):
             if one not in known.near and near[lam == one].all():
                 known.learn(one, curvature[lam == one].mean(axis=0))
         inverse = known.inverse(c.mean(axis=1), lam)
-        accuracy = np.clip(decrement / value, EXACT, 0.01)  # of the squared length
+        left = decrement / value
+        accuracy = np.minimum(np.maximum(left, EXACT / left), 0.01)  # of the squared length
         step, step_margin, gain = _newton_steps(X, curvature, lam, G, inverse, accuracy)
         step_margin *= y
         length, slack = np.ones(len(live)), TOL * value  # the objective's own rounding
