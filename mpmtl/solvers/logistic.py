@@ -136,8 +136,9 @@ def newton_batch(X, y, c, lam, center, W, known):
     """`newton` for B problems with the same rows; every penalty must be above zero.
 
     Newton's method with steps from conjugate gradients, preconditioned by `Curvature`; the accuracy
-    of a step grows with that of its point. A problem that is solved leaves the batch. What has not
-    reached its minimum after `MAX_OUTER` steps goes to `newton`.
+    of a step grows with that of its point, up to what the end of a batch asks for. A problem that
+    is solved leaves the batch. What has not reached its minimum after `MAX_OUTER` steps goes to
+    `newton`.
 
     Parameters
     ----------
