@@ -196,8 +196,26 @@ class Loss:
         return self._statistics(tasks)
 
     def projected(self, U):
-        """The same loss for models w_i = U v_i: features X_i U, shape (n_i, k); U'U = I."""
-        return replace(self, X=tuple(X @ U for X in self.X), intercept=False)
+        """The same losses for models w_i = U_b v_i: features X_i U_b, shape (n_i, k); U_b'U_b = I.
+
+        Parameters
+        ----------
+        U : ndarray, shape (B, d, k)
+
+        Returns
+        -------
+        list of Loss, of length B
+        """
+        B, d, k = U.shape
+        side_by_side = U.swapaxes(0, 1).reshape(d, B * k)  # one pass over the rows for all
+        X = [(X @ side_by_side).reshape(len(X), B, k).swapaxes(0, 1).copy() for X in self.X]
+        return [
+            replace(self, X=of_all, intercept=False, **self._projected_statistics(basis))
+            for of_all, basis in zip(zip(*X, strict=True), U, strict=True)
+        ]
+
+    def _projected_statistics(self, U):
+        return {}
 
     def variance(self):
         """Variance of each task's targets, shape (m,), as `variance_of` has it."""
@@ -299,9 +317,8 @@ class SquaredLoss(Loss):
     def _statistics(self, tasks):
         return {key: getattr(self, key)[tasks] for key in STATISTICS}
 
-    def projected(self, U):
-        X, gram = tuple(X @ U for X in self.X), U.T @ self.gram @ U
-        return replace(self, X=X, gram=gram, xty=self.xty @ U, intercept=False)
+    def _projected_statistics(self, U):
+        return {"gram": U.T @ self.gram @ U, "xty": self.xty @ U}
 
     def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""

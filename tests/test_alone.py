@@ -269,8 +269,8 @@ def test_a_public_step_does_not_look_at_the_data_and_is_small_enough(kind, avera
     assert (datafit_for(longer, average, public=True).task_lipschitz() <= want * 1.001).all()
     halves = [data.take([np.arange(k, len(y), 2) for y in data.y]) for k in (0, 1)]
     merged = type(datafit).merged([datafit_for(h, average, public=True) for h in halves])
-    U = np.linalg.qr(rng.standard_normal((D, 2)))[0]
-    for kept in (merged, datafit.projected(U), datafit.task(1), replace(datafit)):
+    U = np.linalg.qr(rng.standard_normal((1, D, 2)))[0]
+    for kept in (merged, *datafit.projected(U), datafit.task(1), replace(datafit)):
         assert kept.lipschitz() == datafit.lipschitz()
     assert squared_loss(datafit, True).lipschitz() == pytest.approx(0.49)
 

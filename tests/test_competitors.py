@@ -2,6 +2,7 @@
 noise-free limits, and sensitivities measured by replacing one sample or one task."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -488,17 +489,43 @@ def test_mr_mtl_with_gamma_to_zero_is_ridge_stl(rng):
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_gradients_of_the_representation(kind, rng):
-    """grad L_i(U v_i) v_i', by differences of the loss in U at the best v_i."""
-    U = np.linalg.qr(rng.standard_normal((5, 2)))[0]
+    """grad L_i(U v_i) v_i', by differences of the loss in U at the best v_i, for two bases."""
+    U = np.linalg.qr(rng.standard_normal((2, 5, 2)))[0]
     datafit = datafit_for(ragged_data(rng, 4, 5, kind, low=20, high=30), average=True)
-    V = ridge_path(datafit.projected(U), [1e-8])[0]
-    for start in (np.zeros((4, 5)), rng.standard_normal((4, 5))):
+    features = [replace(datafit, X=tuple(X @ basis for X in datafit.X)) for basis in U]
+    if kind == "regression":  # whose statistics are made again
+        features = [replace(part, gram=None, xty=None, yty=None) for part in features]
+    V = np.concatenate([ridge_path(part, [1e-8]) for part in features])
+    for start in (np.zeros((2, 4, 5)), rng.standard_normal((2, 4, 5))):
         np.testing.assert_allclose(least_squares(datafit, U, start), V, rtol=1e-9, atol=1e-9)
-    G = representation_gradients(datafit, U, V)
     E, h = rng.standard_normal((5, 2)), 1e-6
-    ahead, behind = (datafit.value((V @ (U + s * h * E).T)[None])[0] for s in (1, -1))
-    slope = (G * E).sum(axis=(1, 2))
-    np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-4, atol=1e-7)
+    for basis, v, G in zip(U, V, representation_gradients(datafit, U, V), strict=True):
+        ahead, behind = (datafit.value((v @ (basis + s * h * E).T)[None])[0] for s in (1, -1))
+        slope = (G * E).sum(axis=(1, 2))
+        np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("name", ["mr_mtl", "fedrep"])
+def test_competitors_candidates_side_by_side_get_the_same_as_alone(name, kind, rng):
+    """Rounds of several candidates together equal one fit after the other, on the same noise."""
+    settings = product((0.1, 1.0), (0.2, 0.7), (0.05, 0.5), (1, 3))
+    if name == "mr_mtl":
+        method = MeanRegularised(name)
+        candidates = [MeanRegularisedCandidate(*one) for one in settings]
+    else:
+        method = SharedRepresentation(name)
+        candidates = [
+            RepresentationCandidate(lam, psi, 2, step, T) for lam, psi, step, T in settings
+        ]
+    datafit = datafit_for(ragged_data(rng, 6, 5, kind, low=20, high=30))
+    budget, W0, together = Budget(Gaussian(), 5.0, 1e-3), np.zeros(datafit.shape), {}
+    for indices, W in method.fit(datafit, W0, candidates, budget, np.random.default_rng(0)):
+        together |= dict(zip(indices, W, strict=True))
+    assert set(together) == set(range(len(candidates)))
+    for index, candidate in enumerate(candidates):
+        alone = fit_one(method, datafit, candidate, budget)
+        np.testing.assert_allclose(together[index], alone, rtol=1e-8, atol=1e-9)
 
 
 def test_fedrep_without_noise_finds_the_shared_space(rng):

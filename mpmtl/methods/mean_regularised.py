@@ -91,8 +91,8 @@ class MeanRegularised(Method):
         those of one lambda the first local models."""
         m, d = datafit.shape
         solve = ridge_solver(datafit)
-        first = dict.fromkeys(c.lam for c in candidates)
-        first = dict(zip(first, solve(list(first)), strict=True))
+        first = list(dict.fromkeys(c.lam for c in candidates))
+        first = dict(zip(first, solve(first, start=np.zeros((len(first), m, d))), strict=True))
         groups = {}
         for index, c in enumerate(candidates):
             groups.setdefault((c.n_rounds, c.lam, c.gamma), []).append(index)

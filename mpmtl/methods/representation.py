@@ -111,7 +111,8 @@ class SharedRepresentation(Method):
         return start, np.full(T, rounds / np.sqrt(T))
 
     def fit(self, datafit, W0, candidates, budget, rng, log=None):
-        """Yield ``(indices, W)``; candidates that differ in the last ridge share their rounds."""
+        """Yield ``(indices, W)``; candidates that differ in the last ridge share their rounds, and
+        those of one T and rank run side by side."""
         averaged = replace(datafit, average=True)
         m, d = datafit.shape
         largest = max(c.rank for c in candidates)
@@ -121,21 +122,26 @@ class SharedRepresentation(Method):
         gate = budget.open(vector_sum(d, largest), T, rng, log=log)
         groups = {}
         for index, c in enumerate(candidates):
-            groups.setdefault((c.n_rounds, c.psi, c.rank, c.step), []).append(index)
-        for (n_rounds, psi, rank, step), group in groups.items():
-            of_start, of_rounds = self.budgets(candidates[group[0]], budget)
+            of_shape = groups.setdefault((c.n_rounds, c.rank), {})
+            of_shape.setdefault((c.psi, c.step), []).append(index)
+        for (n_rounds, rank), together in groups.items():
+            psi, step = np.array(list(together)).T
+            (head, *_), *_ = together.values()
+            of_start, of_rounds = self.budgets(candidates[head], budget)
             if self.start == "random":
                 U = np.linalg.qr(random_U[:, :rank])[0]
             else:
                 U = start_space(averaged, rank, start.with_budgets([of_start]))
-            rounds, W = gate.of_columns(rank).with_budgets(of_rounds), np.zeros((m, d))
+            rounds = gate.of_columns(rank).with_budgets(np.tile(of_rounds, (len(psi), 1)))
+            U, W = np.repeat(U[None], len(psi), axis=0), np.zeros((len(psi), m, d))
             for t in range(1, n_rounds + 1):
                 V = least_squares(averaged, U, W)
-                W = V @ U.T  # where the next local solutions start
+                W = V @ U.swapaxes(1, 2)  # where the next local solutions start
                 mean = rounds(t, representation_gradients(averaged, U, V), psi) / m
-                U = np.linalg.qr(U - step * mean)[0]
-            lams = [candidates[i].lam for i in group]
-            yield np.array(group), ridge_path(averaged.projected(U), lams) @ U.T
+                U = np.linalg.qr(U - step[:, None, None] * mean)[0]
+            for space, part, group in zip(U, averaged.projected(U), together.values(), strict=True):
+                lams = [candidates[i].lam for i in group]
+                yield np.array(group), ridge_path(part, lams) @ space.T
 
     def round_budgets(self, candidate, budget, datafit):
         return self.budgets(candidate, budget)[1]
@@ -156,12 +162,15 @@ def start_space(datafit, rank, gate):
 
 
 def least_squares(datafit, U, W):
-    """v_i, the solution of every task on X_i U, barely penalised, shape (m, k); its search starts
-    at the models W."""
-    return ridge_solver(datafit.projected(U))([LEAST_RIDGE], start=(W @ U)[None])[0]
+    """v_i, the solution of every task on X_i U, barely penalised, shape (B, m, k), for bases U of
+    shape (B, d, k); its search starts at the models W, shape (B, m, d)."""
+    parts = zip(datafit.projected(U), W @ U, strict=True)
+    return np.stack(
+        [ridge_solver(part)([LEAST_RIDGE], start=start[None])[0] for part, start in parts]
+    )
 
 
 def representation_gradients(datafit, U, V):
-    """grad L_i(U v_i) v_i' of every task, shape (m, d, k)."""
-    G = datafit.gradient((V @ U.T)[None])[0]
-    return G[:, :, None] * V[:, None, :]
+    """grad L_i(U v_i) v_i' of every task, shape (B, m, d, k)."""
+    G = datafit.gradient(V @ U.swapaxes(1, 2))
+    return G[..., :, None] * V[..., None, :]

@@ -136,8 +136,9 @@ def newton_batch(X, y, c, lam, center, W, known):
     """`newton` for B problems with the same rows; every penalty must be above zero.
 
     Newton's method with steps from conjugate gradients, preconditioned by `Curvature`; the accuracy
-    of a step grows with that of its point. A problem that is solved leaves the batch. What has not
-    reached its minimum after `MAX_OUTER` steps goes to `newton`.
+    of a step grows with that of its point, up to what the end of a batch asks for. A problem that
+    is solved leaves the batch. What has not reached its minimum after `MAX_OUTER` steps goes to
+    `newton`.
 
     Parameters
     ----------
@@ -179,7 +180,8 @@ def newton_batch(X, y, c, lam, center, W, known):
             if one not in known.near and near[lam == one].all():
                 known.learn(one, curvature[lam == one].mean(axis=0))
         inverse = known.inverse(c.mean(axis=1), lam)
-        accuracy = np.clip(decrement / value, EXACT, 0.01)  # of the squared length
+        left = decrement / value
+        accuracy = np.minimum(np.maximum(left, EXACT / left), 0.01)  # of the squared length
         step, step_margin, gain = _newton_steps(X, curvature, lam, G, inverse, accuracy)
         step_margin *= y
         length, slack = np.ones(len(live)), TOL * value  # the objective's own rounding

@@ -177,7 +177,8 @@ def fold_paths(parts, lams):
 def _logistic_fold_paths(parts, lams):
     """All folds and penalties of a task together: what a fold leaves out has no weight there."""
     F, B, (m, d) = len(parts), len(lams), parts[0].shape
-    sizes = [p.projected(np.zeros((d, 0))) for p in parts]  # without features, to know the weights
+    no_basis = np.zeros((1, d, 0))  # no features: enough to know the weights
+    sizes = [p.projected(no_basis)[0] for p in parts]
     rests = [sizes[0].merged(sizes[:k] + sizes[k + 1 :]).weight for k in range(F)]
     W, zero = np.empty((F * B, m, d)), np.zeros((F * B, d))
     for i in range(m):
