@@ -62,7 +62,7 @@ def _new(options):
     if options.simulate is not None:
         for name in data.task_names:
             Owner(study, name, options.simulate).notes  # noqa: B018  (reads the table)
-    require(not (place / "pyproject.toml").exists(), f"{place} holds an app already")
+    require(not (place / "pyproject.toml").exists(), f"{place} holds an app already: choose another folder")
     place.mkdir(parents=True, exist_ok=True)
     text = APP.format(
         method=run.method.name,
@@ -79,7 +79,8 @@ def _new(options):
     )
     (place / "pyproject.toml").write_text(text, encoding="utf-8")
     print(summary(run, data, block, shares))
-    print(f"{place}: start it with flwr run (docs/federated.md)")
+    where = "local" if options.simulate else "NAME, the SuperLink's in Flower's config.toml"
+    print(f"start it: flwr run {place} {where} (docs/federated.md)")
 
 
 def _read(folder):
