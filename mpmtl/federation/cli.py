@@ -62,7 +62,10 @@ def _new(options):
     if options.simulate is not None:
         for name in data.task_names:
             Owner(study, name, options.simulate).notes  # noqa: B018  (reads the table)
-    require(not (place / "pyproject.toml").exists(), f"{place} holds an app already: choose another folder")
+    require(
+        not (place / "pyproject.toml").exists(),
+        f"{place} holds an app already: choose another folder",
+    )
     place.mkdir(parents=True, exist_ok=True)
     text = APP.format(
         method=run.method.name,
