@@ -234,6 +234,13 @@ def test_a_learner_says_what_it_cannot_learn_from_partitions(tmp_path, rng):
         MultiTaskClassifier().fit_partitions(partitions)
 
 
+def test_a_row_index_that_pandas_wrote_is_named(tmp_path, rng):
+    written(tmp_path, rng, files=1).iloc[[2, 0, 1]].to_parquet(tmp_path / "part-0.parquet")
+    partitions = Partitions.of(tmp_path, "owner", "y")
+    with pytest.raises(InputError, match="write the files with index=False"):
+        partitions.numbers(tmp_path / "part-0.parquet")
+
+
 def test_what_a_folder_lacks_is_said(tmp_path, rng):
     with pytest.raises(InputError, match="no such folder"):
         Partitions.of(tmp_path / "nowhere", "owner", "y")

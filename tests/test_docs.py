@@ -9,7 +9,6 @@ import ast
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -201,13 +200,11 @@ def write_files(name, schools, folder):
     table = pd.read_csv(schools / "schools.csv")
     schema = (schools / "schools.yaml").read_text()
     names = list(dict.fromkeys(table.school))
-    if name == "docs/federated.md":
+    if name == "docs/federated.md":  # it makes its rows itself
         schema = next(text for language, text, _ in blocks(name) if language == "yaml")
-        owners = yaml.safe_load(schema)["tasks"]
-        table = table[table.school.isin(names[: len(owners)])]
-        table = table.replace({"school": dict(zip(names, owners, strict=False))})
-        table[table.school == "a"].to_csv(folder / "a.csv", index=False)
-    elif name == "README.md":
+        (folder / "schools.yaml").write_text(schema)
+        return
+    if name == "README.md":
         schema += f"tasks: {json.dumps(names)}\n"
     table.to_csv(folder / "schools.csv", index=False)
     (folder / "schools.yaml").write_text(schema)
@@ -231,8 +228,6 @@ def test_the_commands_of_a_page_in_their_order(name, schools, tmp_path):
         elif program == "python":
             done = forked.carried_out(ROOT / words[0], words[1:], tmp_path, {"PATH": ""})
         else:
-            if words[0] == "new":  # a page starts its study more than once
-                shutil.rmtree(tmp_path / words[1], ignore_errors=True)
             words = smaller(words, added) if program in ("mpmtl-run", "mpmtl-audit") else words
             done = mpmtl_run(*words, cwd=tmp_path, program=program)
         assert done.returncode == 0, (program, words, done.stderr)

@@ -350,12 +350,14 @@ def test_the_command(place, tmp_path, monkeypatch, capsys):
     assert "proved      (20, 0.1243)" in out
     code, _, err = run_cli(monkeypatch, capsys, *new)
     assert code == 2
-    assert "holds an app already" in err
+    assert "holds an app already: choose another folder" in err
 
     one = ["--owner", "a", "--table", place / "a.csv", "--schema", schema]
     code, out, err = run_cli(monkeypatch, capsys, "check", app, *one)
     assert (code, err) == (0, "")
     assert "a can take part" in out
+    assert " rows of a in " in out
+    assert "smallest / median" not in out  # of tasks that are not here
 
     releases, _, models = apart(owners(place, FL))
     np.savez(tmp_path / "released.npz", *releases)

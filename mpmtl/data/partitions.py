@@ -123,7 +123,9 @@ class Partitions:
         """Features and targets of a file, as arrays of numbers."""
         frame = self._read(file, [*self.features, self.target])
         lacking = [name for name in (*self.features, self.target) if name not in frame]
-        require(not lacking, f"{file} has no column {', '.join(lacking)}")
+        index = " (a row index of pandas: write the files with index=False)"
+        hint = index * any(name.startswith("__index_level_") for name in lacking)
+        require(not lacking, f"{file} has no column {', '.join(lacking)}{hint}")
         try:
             return (
                 frame[list(self.features)].to_numpy(dtype=float),

@@ -251,11 +251,14 @@ class Table(RealData):
             "target": self.target,
             "positive": positive,
         }
-        return data, encoder, recipe, (*_task_notes(data, self.task), *notes), tuple(pooled)
+        return data, encoder, recipe, (*self._task_notes(data), *notes), tuple(pooled)
 
     def _read(self):
         """The table as text."""
         return read_table(self.path, self.format).frame
+
+    def _task_notes(self, data):
+        return _task_notes(data, self.task)
 
     def _check_rows(self, frame, notes):
         """Refuse a table with nothing to learn from."""

@@ -62,7 +62,10 @@ def _new(options):
     if options.simulate is not None:
         for name in data.task_names:
             Owner(study, name, options.simulate).notes  # noqa: B018  (reads the table)
-    require(not (place / "pyproject.toml").exists(), f"{place} holds an app already")
+    require(
+        not (place / "pyproject.toml").exists(),
+        f"{place} holds an app already: choose another folder",
+    )
     place.mkdir(parents=True, exist_ok=True)
     text = APP.format(
         method=run.method.name,
@@ -79,7 +82,10 @@ def _new(options):
     )
     (place / "pyproject.toml").write_text(text, encoding="utf-8")
     print(summary(run, data, block, shares))
-    print(f"{place}: start it with flwr run (docs/federated.md)")
+    how = f'local --stream --federation-config "num-supernodes={data.n_tasks}"'
+    if not options.simulate:
+        how = "NAME --stream, NAME the SuperLink's in Flower's config.toml"
+    print(f"start it (docs/federated.md): flwr run {place} {how}")
 
 
 def _read(folder):
@@ -129,10 +135,17 @@ def main():
         help="as for mpmtl-run: method=fl privacy=gaussian epsilon=1 delta=1e-5",
     )
     new.add_argument("--schema", required=True, help="declares the columns and names the tasks")
-    new.add_argument("--deadline", type=float, default=60, help="seconds a round waits (60)")
+    new.add_argument(
+        "--deadline", type=float, default=60, metavar="SECONDS", help="how long a round waits (60)"
+    )
     new.add_argument("--out", help="new folder for the releases (default: results in the app's)")
     new.add_argument("--simulate", metavar="TABLE", help="a table of all owners, for a simulation")
-    new.add_argument("--noise-seed", type=int, help="noise that can be repeated: experiments only")
+    new.add_argument(
+        "--noise-seed",
+        type=int,
+        metavar="SEED",
+        help="noise that can be repeated: experiments only",
+    )
     new.add_argument(
         "--honest",
         type=int,

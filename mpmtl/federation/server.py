@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
         serve(grid, context.run_config)
     except InputError as error:
         print(f"error: {error}", flush=True)
-        raise
+        raise error.with_traceback(None) from None  # which Flower logs once more
 
 
 def say(line):

@@ -73,6 +73,17 @@ class OwnTable(Table):
             frame.insert(0, self.task, self.owner)
         return frame[frame[self.task] == self.owner]
 
+    def _task_notes(self, data):
+        if self.owner is None:
+            return ()
+        rows = int(data.n_samples[self.tasks.index(self.owner)])
+        return (f"{rows} row{'s' * (rows != 1)} of {self.owner} in {self.path}",)
+
+    @property
+    def notes(self):
+        """What was understood of the owner's rows."""
+        return self._prepared[3]
+
     def _check_rows(self, frame, notes):
         """An owner with little or nothing to learn from takes part all the same."""
 
