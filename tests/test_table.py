@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -511,6 +512,22 @@ def test_a_model_file_is_not_trusted(change, message, run_with_models, tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_folder_of_a_run_is_enough_for_predict_if_it_has_one_replicate(
+    run_with_models, tmp_path
+):
+    arguments = ("t.csv", "--task", "school")
+    done = predict(run_with_models, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "has models of 2 replicates: give one" in done.stderr
+    shutil.rmtree(run_with_models / "models/replicate-0001")
+    of_run, of_replicate = (
+        predict(models, *arguments, cwd=tmp_path)
+        for models in (run_with_models, run_with_models / "models/replicate-0000")
+    )
+    assert of_run.returncode == 0, of_run.stderr
+    assert of_run.stdout == of_replicate.stdout
 
 
 def test_bad_calls_of_predict_are_one_line(run_with_models, tmp_path):

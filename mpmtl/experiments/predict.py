@@ -193,15 +193,28 @@ def _with_predictions(source, values, name, form, path):
     return "".join(lines)
 
 
-def _run(options):
-    place = Path(options.models)
-    paths = [place] if place.is_file() else sorted(place.glob("task-*.json"))
+def _model_files(place):
+    """Files of models: one, those of a folder, or of the one replicate that a run has."""
+    place = Path(place)
+    if place.is_file():
+        return [place]
+    replicates = sorted(place.glob("models/replicate-*"))
     require(
-        len(paths) > 0,
-        f"{place} holds no task-*.json: give the models/replicate-... folder of a run with "
-        "save_models=true, or one of its files",
+        len(replicates) <= 1,
+        f"{place} has models of {len(replicates)} replicates: give one of its models/replicate-...",
     )
-    models = {model["task"]: model for model in map(read_model, paths)}
+    folder = replicates[0] if replicates else place
+    files = sorted(folder.glob("task-*.json"))
+    require(
+        len(files) > 0,
+        f"{folder} holds no task-*.json: give the folder of a run with save_models=true, one of "
+        "its models/replicate-..., or one file of these",
+    )
+    return files
+
+
+def _run(options):
+    models = {model["task"]: model for model in map(read_model, _model_files(options.models))}
     if options.explain:
         print(explanation(models))
         return
@@ -241,7 +254,9 @@ def main():
         "mpmtl-predict",
         "Apply the models that mpmtl-run ... save_models=true wrote to a table.",
     )
-    parser.add_argument("models", help="folder models/replicate-... of a run, or one task's file")
+    parser.add_argument(
+        "models", help="folder of a run, or of one of its replicates, or one task's file"
+    )
     parser.add_argument(
         "table", nargs="?", help="CSV or Parquet file with the columns of the training table"
     )
