@@ -124,7 +124,7 @@ class Runs:
             return "-"
         grids, counts = (sorted(set(column)) for column in zip(*self.used, strict=True))
         n = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-        return f"{'; '.join(grids)}, {n} replicates"
+        return f"{'; '.join(grids)}, {n} replicate{'s' * (n != '1')}"
 
 
 def below(runs, dataset, first, second, budgets=None, share=None, factor=1.0):

@@ -27,7 +27,7 @@ from mpmtl.paper.checks import (
     theory,
     within,
 )
-from mpmtl.paper.verdicts import FAILS, HOLDS, LEVEL, OPEN, POWER, Comparison, Verdict, judge
+from mpmtl.paper.verdicts import LEVEL, OPEN, POWER, Comparison, Verdict, judge, tally
 
 RIVALS = 1.1  # an error at most a tenth larger counts as "rivals"
 
@@ -315,8 +315,6 @@ def check_all(root, claims=CLAIMS):
 
 def as_markdown(table):
     """docs/claims.md: counts, the table, and how to read it."""
-    counts = table.verdict.value_counts()
-    head = ", ".join(f"{counts.get(v, 0)} {v}" for v in (HOLDS, FAILS, OPEN))
     lines = [
         "# The paper's statements about its experiments",
         "",
@@ -330,7 +328,7 @@ def as_markdown(table):
         f"replicates with which an open statement is decided with probability {POWER:g}, were the",
         "true mean and paired sd those that were measured (`replicates_needed`).",
         "",
-        f"{len(table)} statements: {head}.",
+        f"{len(table)} statements: {tally(table.verdict)}.",
         "",
         "| statement | where | verdict | to decide | measured | settings |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -17,6 +17,7 @@ from mpmtl.paper.figures.command import redraw
 from mpmtl.paper.report import page
 from mpmtl.paper.reproduce import plan, reproduce
 from mpmtl.paper.utility import claim_3, optima, sizes, table_2
+from mpmtl.paper.verdicts import tally
 
 REFERENCE = Path("results/reference")
 
@@ -121,8 +122,7 @@ def claims_main():
         write_atomic(options.docs, as_markdown(table))
     for row in table.itertuples():
         print(f"{row.verdict:<15}{row.source:<18}{row.statement}")
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in table.verdict.value_counts().items())
-    print(f"{counts}; {options.results / 'claims.csv'}")
+    print(f"{tally(table.verdict)}; {options.results / 'claims.csv'}")
 
 
 def report_main():

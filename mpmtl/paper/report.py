@@ -19,13 +19,14 @@ from mpmtl.paper import html
 from mpmtl.paper.catalogue import FIGURES, KINDS, kind_of
 from mpmtl.paper.figures.command import redraw
 from mpmtl.paper.standing import answers, owners, spent, standing
+from mpmtl.paper.verdicts import FAILS, HOLDS, OPEN, tally
 from mpmtl.privacy.statements import MARK_WORDS
 
 #: Mark and class of a verdict; the mark and the word say it without the colour.
 VERDICTS = {
-    "holds": ("&#10003;", "yes"),
-    "does not hold": ("&#10007;", "no"),
-    "undecided": ("?", "open"),
+    HOLDS: ("&#10003;", "yes"),
+    FAILS: ("&#10007;", "no"),
+    OPEN: ("?", "open"),
 }
 SCALES = ("smoke", "laptop", "standard", "paper")
 
@@ -78,18 +79,8 @@ def _verdict(claims, best):
     """What the page says first: counts of the paper's claims, and the best method on each data."""
     lines = answers(best) if len(best) else []
     if claims.is_file() and "verdict" in (table := _text(claims)):
-        lines.insert(0, f"{len(table)} claims of the paper: {_tally(table.verdict)}.")
+        lines.insert(0, f"{len(table)} claims of the paper: {tally(table.verdict)}.")
     return lines
-
-
-SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
-
-
-def _tally(verdicts):
-    """How many claims have each verdict, in words."""
-    counts = Counter(verdicts)
-    each = ((counts[word], word) for word in dict.fromkeys((*VERDICTS, *counts)))
-    return ", ".join(f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for n, word in each)
 
 
 def _gains(ran, best):
@@ -338,7 +329,7 @@ def _claims(path):
     table = _text(path)
     if "verdict" not in table:
         raise ResultsError(f"{path} has no column verdict")
-    head = _tally(table.verdict)
+    head = tally(table.verdict)
     marks = {
         word: f'<span class="{kind}">{mark} {word}</span>'
         for word, (mark, kind) in VERDICTS.items()

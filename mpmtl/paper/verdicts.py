@@ -1,6 +1,7 @@
 """Verdicts on statements: paired intervals over replicates, and how many would decide."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,14 @@ from mpmtl.paper.intervals import half_width
 LEVEL = 0.95  # of all intervals of a statement together (Bonferroni)
 POWER = 0.8  # with which so many replicates would decide it
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+SEVERAL = {HOLDS: "hold", FAILS: "do not hold"}
+
+
+def tally(verdicts):
+    """How many statements have each verdict, in words."""
+    counts = Counter(verdicts)
+    each = ((counts[word], word) for word in dict.fromkeys((HOLDS, FAILS, OPEN, *counts)))
+    return ", ".join(f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for n, word in each)
 
 
 @dataclass(frozen=True)
