@@ -342,7 +342,16 @@ def _merge_grids(cfg, settings, recorded):
             words is None or isinstance(words, dict),
             f"method.grid = {words}: give the values of a setting, such as method.grid.lam=[0.1,1]",
         )
-        own = grids.get(chosen.get("name")) or {}
+        name = chosen.get("name", "")
+        require(
+            isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name),
+            f"method.name = {name}: use letters, digits and _, and after the first also . + -",
+        )
+        own = grids.get(name) or {}
+        require(
+            isinstance(own, dict),
+            f"grids.{name} = {own}: give the values of a setting, such as grids.{name}.lam=[0.1,1]",
+        )
         typed = {k for k, v in (given.get("grid") or {}).items() if not str(v).startswith("${")}
         for key in own.keys() - typed:
             chosen.setdefault("grid", {})[key] = own[key]
@@ -356,7 +365,12 @@ def _merge_grids(cfg, settings, recorded):
 
 def _members(method):
     """The settings of a method, and of those that it is made of."""
-    return [method, *(method.get("methods") or {}).values()]
+    members = method.get("methods", {})
+    require(isinstance(members, dict), f"method.methods = {members}: give methods by their names")
+    for name, member in members.items():
+        words = f"method.methods.{name} = {member}: give a method with its settings"
+        require(isinstance(member, dict), words)
+    return [method, *members.values()]
 
 
 def resolved(cfg, schema, groups):
@@ -373,6 +387,8 @@ def resolved(cfg, schema, groups):
         raise InputError(one_line(error)) from error
     for key in groups:
         require(isinstance(settings[key], dict), f"{key} = {settings[key]}: no such choice")
+        target = settings[key].get("_target_", "")
+        require(isinstance(target, str), f"{key}._target_ = {target}: give the name of a class")
     unknown = sorted(settings.keys() - {f.name for f in fields(schema)})
     require(not unknown, f"unknown key {', '.join(unknown)}: --help lists the keys")
     return settings, OmegaConf.to_container(cfg, resolve=True)
