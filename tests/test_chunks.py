@@ -31,10 +31,11 @@ from mpmtl.methods.prior_steps import (
 from mpmtl.methods.shared_choice import in_the_race
 from mpmtl.privacy.mechanisms import Gaussian
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
-from mpmtl.solvers.gaussian_prior import PriorPath, PriorPoints, rows_at
+from mpmtl.solvers.gaussian_prior import PriorPath, PriorPoints, PriorSystems, rows_at
 from mpmtl.solvers.hierarchy import BELIEF, by_hierarchy
 from mpmtl.solvers.noisy_covariance import Prior
 from mpmtl.solvers.single_task import ridge_path
+from mpmtl.solvers.tridiagonal import Tridiagonal, solved
 
 SIZE = 16
 BUDGET = Budget(Gaussian(), 3.0, 1e-3)
@@ -77,20 +78,64 @@ def test_a_fit_by_chunks_is_that_in_one_piece(tuning, kind, rng, small, monkeypa
     np.testing.assert_array_equal(models(method, DividedLoss.of(loss, Serial())), by_chunks)
 
 
+@pytest.mark.parametrize("kind", [PriorPath, PriorSystems])
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("own", [False, True])
-def test_averages_are_those_of_the_models_of_every_gamma(mean, own, rng):
+def test_averages_are_those_of_the_models_of_every_gamma(mean, own, kind, rng):
     """The fast form against the plain one: every gamma's models, then their average."""
     rows = rows_at(some_loss(rng, m=5, d=4), None)
     A = rng.standard_normal((4, 4))
     priors = [Prior("separate", np.eye(4))]
     priors.append(Prior("p", A @ A.T, rng.standard_normal(4) if mean else None, own))
-    paths = [PriorPath(rows, prior, gamma_grid(rows)) for prior in priors]
+    paths = [kind(rows, prior, gamma_grid(rows)) for prior in priors]
     for weights, terms in (by_evidence(paths), by_hierarchy(paths, (0.5, 2.0), BELIEF)):
         every = [p.W if a is None else p.W + a[..., None] * p.pull for p, a in terms]
         plain = weighted(weights, np.stack(every))
         for fast, slow in zip(averages(weights, terms), plain, strict=True):
             np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 9, 40])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize(("mean", "own", "free"), [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1)])
+def test_systems_have_the_evidence_and_models_of_eigenvectors(mean, own, free, kind, d, rng):
+    loss = some_loss(rng, m=6, d=d, kind=kind)
+    rows = rows_at(loss, rng.standard_normal(loss.shape))
+    A = rng.standard_normal((d, d))
+    for C in (np.eye(d), A @ A.T + np.eye(d)):
+        prior = Prior("p", C, rng.standard_normal(d) if mean else None, bool(own), bool(free))
+        gamma = gamma_grid(rows)
+        plain, fast = (form(rows, prior, gamma) for form in (PriorPath, PriorSystems))
+        weights, scale = rng.random((2, *gamma.shape)), 2 * rng.random(gamma.shape)
+        for name, given in (("evidence", (0.7,)), ("averages", (weights, scale))):
+            for expected, result in zip(
+                getattr(plain, name)(*given), getattr(fast, name)(*given), strict=True
+            ):
+                close = 1e-9 * np.abs(expected).max()
+                np.testing.assert_allclose(result, expected, rtol=1e-9, atol=close)
+
+
+def test_tridiagonal_systems_are_those_of_the_matrix(rng):
+    d, gamma = 7, np.array([[1e-12], [1e-3], [1.0]]) * np.ones(3)
+    A = rng.standard_normal((3, d, d))
+    A[0, :, 2:] = 0  # rank 2: five eigenvalues are zero
+    A[2] = 0
+    B = A @ A.swapaxes(1, 2)
+    b = rng.standard_normal((d, 3))
+    T = Tridiagonal(B.copy())
+    np.testing.assert_allclose(T.back(T.into(b[None])), b[None], atol=1e-14)
+    pivots, lower = T.factorised(gamma)
+    assert (pivots >= gamma).all()
+    x = solved(pivots, lower, T.into(b[None])[0])
+    for k, g in enumerate(gamma):
+        system = B + g[:, None, None] * np.eye(d)
+        w = T.back(x[None, :, k])[0]
+        residual = np.einsum("mde,em->dm", system, w) - b
+        size = np.abs(system).max() * np.abs(w).max() + 1
+        assert np.abs(residual).max() < 1e-13 * size
+        if g[0] > 1e-6:
+            log_det = np.linalg.slogdet(system)[1]
+            np.testing.assert_allclose(np.log(pivots[:, k]).sum(axis=0), log_det, rtol=1e-9)
 
 
 @pytest.mark.parametrize("mean", [False, True])

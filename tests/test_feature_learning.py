@@ -29,7 +29,7 @@ from mpmtl.privacy.clipping import bounded
 from mpmtl.privacy.mechanisms import Gaussian, NoNoise, TwoSidedWishart, Wishart
 from mpmtl.privacy.releases import covariance, signed_parts, vector_sum
 from mpmtl.privacy.statements import PrivacyCaveat
-from mpmtl.solvers.gaussian_prior import FREE, PriorPath, rows_at
+from mpmtl.solvers.gaussian_prior import FREE, PriorPath, PriorSystems, rows_at
 from mpmtl.solvers.hierarchy import (
     GRID,
     HOT,
@@ -164,12 +164,13 @@ def test_the_second_moment_improves_the_direction_of_the_mean(rng):
 # --- posterior means
 
 
+@pytest.mark.parametrize("kind", [PriorPath, PriorSystems])
 @pytest.mark.parametrize("own", [False, True])
-def test_a_path_solves_the_penalised_problem(rng, own):
+def test_a_path_solves_the_penalised_problem(rng, own, kind):
     data = ragged_data(rng, m=4, d=5, low=1, high=9)
     rows = rows_at(datafit_for(data), None)
     C, mean = some_covariance(rng, 5), rng.standard_normal(5)
-    path = PriorPath(rows, Prior("p", C, mean, own), GAMMA[:, None] * rows.unit)
+    path = kind(rows, Prior("p", C, mean, own), GAMMA[:, None] * rows.unit)
     for i, (X, y) in enumerate(zip(data.X, data.y, strict=True)):
         x = X.mean(axis=0) / np.linalg.norm(X.mean(axis=0))
         precision = np.linalg.inv(C + 5 * own * np.outer(x, x))
@@ -204,12 +205,13 @@ def test_leave_one_out_errors_are_those_of_refitting(rng):
     np.testing.assert_allclose(W[g, 0], w, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [PriorPath, PriorSystems])
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng, scale):
+def test_the_evidence_is_the_normal_likelihood_at_its_best_sigma(rng, scale, kind):
     data = ragged_data(rng, m=3, d=4, low=6, high=9)
     rows = rows_at(datafit_for(data), None)
     C, mean = some_covariance(rng, 4), rng.standard_normal(4)
-    path = PriorPath(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit)
+    path = kind(rows, Prior("p", C, mean), GAMMA[:, None] * rows.unit)
     log_evidence, W = path.evidence(scale)
     mean = scale * mean
     X, y, gamma = data.X[1], data.y[1], GAMMA[:, None] * rows.unit

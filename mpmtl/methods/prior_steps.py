@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import softmax
 
 from mpmtl.privacy.clipping import directions
-from mpmtl.solvers.gaussian_prior import PriorPath, mean_samples, rows_at
+from mpmtl.solvers.gaussian_prior import PriorSystems, mean_samples, rows_at
 from mpmtl.solvers.hierarchy import by_hierarchy, preferences
 from mpmtl.solvers.noisy_covariance import Prior
 from mpmtl.solvers.refinement import contributions
@@ -102,19 +102,19 @@ def at_of(datafit, own, again):
     return own.W if again and datafit.logistic else own.at
 
 
-def paths_of(datafit, own, priors, grid, again=False):
+def paths_of(datafit, own, priors, grid, again=False, kind=PriorSystems):
     """Paths of gamma under each prior; `again` expands a logistic loss anew, at the last models.
 
     Returns
     -------
-    paths : list of PriorPath
+    paths : list of `kind`
     at : ndarray, shape (m, d)
         Where the loss is expanded.
     """
     at = at_of(datafit, own, again)
     rows = rows_at(datafit, at, own.weight)
     gamma = gamma_grid(rows, grid, own.ridge)
-    return [PriorPath(rows, prior, gamma) for prior in priors], at
+    return [kind(rows, prior, gamma) for prior in priors], at
 
 
 def averaged(weigh, priors, grid, again, datafit, own, kept=None):

@@ -81,7 +81,7 @@ class SharedChoice:
         """`Judged` priors, those that cannot have weight left out; `rivals` were judged before."""
         if len(self.tasks) == 1:
             (loss,), (state,) = self.tasks.each(), own.each()
-            paths, _ = paths_of(loss, state, priors, grid, again)
+            paths, _ = paths_of(loss, state, priors, grid, again, PriorPath)
             scales = [best_of(path) for path in paths]
             errors = [p.left_out_errors(a).mean(axis=1) for p, a in zip(paths, scales, strict=True)]
             return list(map(Judged, priors, errors, scales, paths))

@@ -5,7 +5,8 @@ A task is y = X w + noise of variance sigma^2 with w ~ N(a mu, tau^2 C), gamma =
 .. math:: w = \arg\min \tfrac12 \|X w - y\|^2 + \tfrac\gamma2 (w - a\mu)' C^{-1} (w - a\mu)
 
 With C = R R' and the eigendecomposition R' X'X R = Q diag(s) Q', P = R Q, everything is diagonal:
-w = P c/(s + gamma) + a (mu - P e/(s + gamma)), c = P'X'y, e = P'X'X mu.
+w = P c/(s + gamma) + a (mu - P e/(s + gamma)), c = P'X'y, e = P'X'X mu. `PriorSystems` stops at a
+tridiagonal form, which is enough for the evidence.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from scipy.special import expit
 
 from mpmtl.datafits import logistic_loss
 from mpmtl.privacy.clipping import directions
+from mpmtl.solvers.tridiagonal import Tridiagonal, solved
 
 TINY = np.finfo(float).tiny
 SAME = 1e-12  # part of the squared rows that is rounding
@@ -104,6 +106,21 @@ class Rows:
         """The same for C = I."""
         return self.diagonalised(np.eye(self.gram.shape[1]))
 
+    def reduced(self, C):
+        """R and Q T Q' with C = R R' and R'X'X R = Q T Q', T tridiagonal."""
+        R = np.linalg.cholesky(C)
+        return R, Tridiagonal(R.swapaxes(-1, -2) @ self.gram @ R)
+
+    @cached_property
+    def plain_reduced(self):
+        """The same for C = I."""
+        return self.reduced(np.eye(self.gram.shape[1]))
+
+
+def plain(C):
+    """Whether C = I, as several priors have."""
+    return C.ndim == 2 and np.array_equal(C, np.eye(len(C)))
+
 
 def mean_samples(datafit):
     """Direction of each task's mean sample, shape (m, d); zero where it is zero."""
@@ -166,8 +183,7 @@ class PriorPath:
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
         C = rows.covariance(prior)
-        same = C.ndim == 2 and np.array_equal(C, np.eye(len(C)))  # several priors have C = I
-        self.s, self.P = rows.plain if same else rows.diagonalised(C)
+        self.s, self.P = rows.plain if plain(C) else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
         self.c = self._rotated(rows.xty)
         self.e = None if prior.mean is None else self._rotated(rows.gram @ prior.mean)
@@ -343,19 +359,87 @@ class PriorPath:
         """`evidence`, with the scales a of the mean, (g, m) or None, in place of the models."""
         rows, root_gamma = self.rows, np.sqrt(self.gamma)
         n = np.maximum(rows.sizes, 1)
-        A = rows.yty - (self.c**2 * self.shrink).sum(axis=-1)
-        A = np.maximum(A, 1e-12 * rows.yty + TINY)
+        forms = self._forms()
+        A = np.maximum(rows.yty - forms[0], 1e-12 * rows.yty + TINY)
         B = D = np.zeros_like(A)
         if self.e is not None:
             mean = self.prior.mean
-            B = (rows.xty @ mean - (self.c * self.e * self.shrink).sum(axis=-1)) / root_gamma
-            D = (rows.gram @ mean @ mean - (self.e**2 * self.shrink).sum(axis=-1)) / self.gamma
-            B, D = scale * B, scale**2 * D
+            B = scale * ((rows.xty @ mean - forms[1]) / root_gamma)
+            D = scale**2 * ((rows.gram @ mean @ mean - forms[2]) / self.gamma)
         sigma = 1.0 if rows.root is not None else (-B + np.sqrt(B**2 + 4 * n * A)) / (2 * n)
         fit = (A - 2 * sigma * B + sigma**2 * D) / (2 * sigma**2)
-        log_det = np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
         a = None if self.e is None else scale * (sigma / root_gamma)
-        return -n * np.log(sigma) - fit - log_det / 2, a
+        return -n * np.log(sigma) - fit - self.log_det / 2, a
+
+    def _forms(self):
+        """c'Hc, c'He and e'He with H = (R'X'X R + gamma I)^{-1} in the basis of c and e, each
+        (g, m); the first alone without a mean."""
+        c, e = self.c, self.e
+        pairs = [(c, c)] if e is None else [(c, c), (c, e), (e, e)]
+        return [(a * b * self.shrink).sum(axis=-1) for a, b in pairs]
+
+    @cached_property
+    def log_det(self):
+        """log det M, shape (g, m)."""
+        return np.log1p(self.s / self.gamma[:, :, None]).sum(axis=-1)
+
+
+class PriorSystems(PriorPath):
+    """`PriorPath` by R'X'X R = Q T Q' with a tridiagonal T in place of eigenvectors: its evidence,
+    models and averages, but no errors on left-out samples.
+
+    Attributes
+    ----------
+    c, e : ndarray, shape (d, m)
+        Q'R'X'y and Q'R'X'X mu; e is None without a mean.
+    Hc, He : ndarray, shape (d, g, m)
+        (T + gamma I)^{-1} of them.
+    log_det : ndarray, shape (g, m)
+    """
+
+    def __init__(self, rows, prior, gamma):
+        self.rows, self.prior, self.gamma = rows, prior, gamma
+        C = rows.covariance(prior)
+        self.R, self.T = rows.plain_reduced if plain(C) else rows.reduced(C)
+        pivots, lower = self.T.factorised(gamma)
+        self.log_det = np.log(pivots / gamma).sum(axis=0)
+        b = [rows.xty] if prior.mean is None else [rows.xty, rows.gram @ prior.mean]
+        b = np.matmul(np.stack(b, axis=1), self.R)
+        b = self.T.into(b.transpose(1, 2, 0))
+        self.c, self.e = b[0], None if prior.mean is None else b[1]
+        self.Hc = solved(pivots, lower, self.c)
+        self.He = None if self.e is None else solved(pivots, lower, self.e)
+
+    @cached_property
+    def W(self):
+        """See `PriorPath.W`."""
+        return self._back(self.Hc.swapaxes(0, 1))
+
+    @cached_property
+    def pull(self):
+        """See `PriorPath.pull`."""
+        return None if self.e is None else self.prior.mean - self._back(self.He.swapaxes(0, 1))
+
+    def averages(self, weights, scale):
+        """See `PriorPath.averages`."""
+        inside = np.einsum("kgm,dgm->kdm", weights, self.Hc)
+        if self.e is None:
+            return self._back(inside)
+        weights = weights * scale
+        inside -= np.einsum("kgm,dgm->kdm", weights, self.He)
+        return self._back(inside) + weights.sum(axis=1)[..., None] * self.prior.mean
+
+    def _back(self, x):
+        """R Q x of x, shape (k, d, m); shape (k, m, d)."""
+        x = self.T.back(x).transpose(2, 0, 1)
+        return np.matmul(x, self.R.swapaxes(-1, -2)).swapaxes(0, 1)
+
+    def _forms(self):
+        c, e = self.c, self.e
+        pairs = [(c, self.Hc)]
+        if e is not None:
+            pairs += [(c, self.He), (e, self.He)]
+        return [np.einsum("dm,dgm->gm", *pair) for pair in pairs]
 
 
 class PriorPoints(PriorPath):
