@@ -118,6 +118,7 @@ BAD = {
     "method=lr/gausian": "unknown privacy 'gausian': did you mean gaussian?",
     "method=lr/laplace": "privacy=laplace does not fit a method that releases the whole",
     "grids.lr.lamb=1": "method.grid.lamb: lr has no such setting; it has lam, ",
+    "grids.lrr.lam=[1]": "grids.lrr: unknown method 'lrr': did you mean lr",
     "dataset=schol": "unknown dataset 'schol': did you mean school?",
     "privacy=gausian": "unknown privacy 'gausian': did you mean gaussian?",
     "experiment=model_leak": "unknown experiment 'model_leak': did you mean model_leakage?",
@@ -318,6 +319,16 @@ def test_a_failing_job_does_not_stop_the_sweep(tmp_path):
     assert "epsilon=-1" in last[1]
     assert "epsilon=0" in last[2]
     assert (tmp_path / "results/smoke/low_rank/lr/wishart/eps-1/replicates.csv").exists()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("option", [("-m",), ("-v", "-m"), ("--cfg", "job")])
+def test_options_may_stand_before_between_and_after_the_settings(place, option, tmp_path):
+    words = ["method=stl", "seed=3"]
+    done = mpmtl_run(*words[:place], *option, *words[place:], *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ("seed: 3" in done.stdout) == ("--cfg" in option)
+    assert ("tasks kept separate" in done.stdout) == ("-m" in option)
 
 
 def test_an_unknown_name_in_a_sweep_is_refused_before_anything_runs(tmp_path):

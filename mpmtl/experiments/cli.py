@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import Path
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
@@ -102,13 +103,33 @@ class SweepReport(Callback):
             sys.exit(1)
 
 
-def _with_verbose(words):
-    """The words of a command with ``-v`` as an override, beside the others as Hydra wants it."""
-    rest = [word for word in words if word not in ("-v", "--verbose")]
-    if len(rest) == len(words):
-        return words
-    first = next((k for k, word in enumerate(rest) if re.match(r"[+\w]\S*=", word)), len(rest))
-    return [*rest[:first], "verbose=true", *rest[first:]]
+VALUED = {"--cfg", "--package", "--config-path", "--config-name", "--config-dir", "--info"}
+VALUED |= {"-c", "-p", "-cp", "-cn", "-cd", "-i", "--experimental-rerun"}
+
+
+def _arranged(words):
+    """The options among the words of a command, and the overrides: Hydra wants these side by side.
+    ``-v`` is an override."""
+    options, overrides, before = [], [], ""
+    for word in words:
+        if word in ("-v", "--verbose"):
+            overrides.append("verbose=true")
+        elif word.startswith("-") or before in VALUED:
+            options.append(word)
+        else:
+            overrides.append(word)
+        before = word
+    return options, overrides
+
+
+def _grids_used(cfg):
+    """The config, unless it has a grid for a method that is none: a grid of another method than the
+    chosen one is no error, as experiments have grids for each of theirs."""
+    for name in cfg.get("grids") or {}:
+        known = set(GlobalHydra.instance().config_loader().get_group_options("method"))
+        if name not in known | {cfg.method.name}:
+            raise InputError(f"grids.{name}: {unknown_choice('method', name, known)}")
+    return cfg
 
 
 def _print_help(show):
@@ -142,21 +163,23 @@ def command(config_name, schema, build, execute):
         outcomes.append({"name": name})
         elsewhere = os.getpid() != process  # jobs beside this one may share a folder
         brief = task.mode == RunMode.MULTIRUN
-        outcome = attempt(name, lambda: build(cfg), execute, done, brief, wait=elsewhere)
+        outcome = attempt(
+            name, lambda: build(_grids_used(cfg)), execute, done, brief, wait=elsewhere
+        )
         outcomes[number] = outcome
         if brief:
             path = Path(task.sweep.dir) / f"job-{task.job.num}.json"
             write_atomic(path, json.dumps({**outcome, "number": task.job.num}))
         return outcome
 
-    sys.argv[1:] = _with_verbose(sys.argv[1:])
+    options, overrides = _arranged(sys.argv[1:])
+    sys.argv[1:] = [*options, *overrides]
     decorated = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
     try:
-        if {"-m", "--multirun"} & set(sys.argv[1:]):
-            words = [word for word in sys.argv[1:] if re.match(r"[+\w]", word)]
+        if {"-m", "--multirun"} & set(options):
             with suppress(HydraException, OmegaConfBaseException):  # said below
-                sys.argv += folders_apart(config_name, build, words)
-        if {"-h", "--help"} & set(sys.argv[1:]):
+                sys.argv += folders_apart(config_name, build, overrides)
+        if {"-h", "--help"} & set(options):
             _print_help(decorated(job))
         decorated(job)()
     except BrokenPipeError:
