@@ -114,7 +114,7 @@ class Rows:
     @cached_property
     def plain_reduced(self):
         """The same for C = I."""
-        return self.reduced(np.eye(self.gram.shape[1]))
+        return np.eye(self.gram.shape[1]), Tridiagonal(self.gram.copy())
 
 
 def plain(C):

@@ -24,14 +24,17 @@ class Tridiagonal:
     """
 
     def __init__(self, B):
-        d = B.shape[1]
+        m, d = B.shape[:2]
+        diagonal, off, factors = (np.empty((m, k)) for k in (d, d - 1, d - 1))
         size = int(dsytrd_lwork(d, lower=1)[0])
-        # a symmetric matrix is its own transpose, whose order is that of LAPACK: no copy
-        parts = [dsytrd(matrix.T, lower=1, lwork=size, overwrite_a=1)[:4] for matrix in B]
-        below, diagonal, off, factors = map(np.array, zip(*parts, strict=True))
-        self.diagonal, self.off, self.factors = diagonal.T.copy(), off.T.copy(), factors.T.copy()
+        for i, matrix in enumerate(B):  # its transpose is the same, in the order of LAPACK: no copy
+            below, diagonal[i], off[i], factors[i], _ = dsytrd(
+                matrix.T, lower=1, lwork=size, overwrite_a=1
+            )
+            B[i] = below.T
+        self.diagonal, self.off, self.factors = (part.T.copy() for part in (diagonal, off, factors))
         # reflection k is I - factor v v', v = (0, .., 0, 1, what LAPACK leaves below in column k)
-        self.v = np.ascontiguousarray(below.transpose(2, 1, 0))
+        self.v = np.ascontiguousarray(B.transpose(1, 2, 0))
         for k in range(d - 1):
             self.v[k, k + 1] = 1
 
