@@ -25,14 +25,18 @@ from pathlib import Path
 
 import numpy as np
 from hydra import compose, initialize_config_dir
+from scipy.special import softmax
 
 from mpmtl.data.tasks import assign_folds
-from mpmtl.datafits import datafit_for
+from mpmtl.datafits import SquaredLoss, datafit_for
 from mpmtl.errors import InputError
 from mpmtl.experiments.cli import conf_dir
 from mpmtl.experiments.config import build, register_schema
 from mpmtl.experiments.tuning import prepare
+from mpmtl.methods.prior_steps import gamma_grid
 from mpmtl.penalties import TraceNorm
+from mpmtl.solvers.gaussian_prior import PriorPath, PriorSystems, rows_at
+from mpmtl.solvers.noisy_covariance import Prior
 from mpmtl.solvers.single_task import fold_paths, ridge_solver
 
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
@@ -150,9 +154,29 @@ def projection_forms(d, m, rng):
     )
 
 
+def prior_forms(m, n, d):
+    """Evidence and average over gamma under a prior: by eigenvectors, or by a tridiagonal form."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((m, n, d)), rng.standard_normal((m, n))
+    rows = rows_at(SquaredLoss(tuple(X), tuple(y)), None)
+    u = np.ones(d) / np.sqrt(d)
+    prior = Prior("p", np.eye(d) / 2 + d / 2 * np.outer(u, u), u)
+
+    def form(kind):
+        path = kind(rows, prior, gamma_grid(rows))
+        log_evidence, a = path.weighed()
+        weights = softmax(log_evidence, axis=0)[None]
+        return np.append(path.averages(weights, a).ravel(), log_evidence)
+
+    return lambda: form(PriorPath), lambda: form(PriorSystems)
+
+
 def print_forms(data_dir, repeats, tasks=6):
     """Plain formulas beside the forms that are used."""
     rows = []
+    for m, n, d in ((512, 10, 10), (512, 30, 30), (512, 30, 90), (41, 100, 293)):
+        name = f"`fl`, a prior, {m} tasks, n = {n}, d = {d}"
+        rows.append((name, *both(*prior_forms(m, n, d), 3 * repeats)))
     for d, m in ((60, 40), (293, 41)):  # with m >= d they are the same
         forms = projection_forms(d, m, np.random.default_rng(0))
         rows.append((f"projection, d = {d}, m = {m}", *both(*forms, 10 * repeats)))

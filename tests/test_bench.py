@@ -24,3 +24,7 @@ def test_both_forms_of_the_folds_paths_are_timed_and_equal(rng):
     forms = bench.fold_forms(parts, [1e-3, 0.1, 1.0], 2)
     assert forms[0]().shape == (3, 3, 2, 5)
     assert bench.both(*forms, 1)[2] < 1e-9
+
+
+def test_a_prior_has_the_same_numbers_in_both_forms():
+    assert bench.both(*bench.prior_forms(5, 6, 8), 1)[2] < 1e-9
