@@ -18,7 +18,7 @@ from mpmtl.methods.base import (
 )
 from mpmtl.privacy.clipping import directions
 from mpmtl.privacy.releases import covariance, vector_sum
-from mpmtl.solvers.single_task import ridge_path, ridge_solver
+from mpmtl.solvers.single_task import ridge_of, ridge_path, ridge_solver
 
 LEAST_RIDGE = 1e-8  # keeps the local least squares of a round defined
 
@@ -164,6 +164,11 @@ def start_space(datafit, rank, gate):
 def least_squares(datafit, U, W):
     """v_i, the solution of every task on X_i U, barely penalised, shape (B, m, k), for bases U of
     shape (B, d, k); its search starts at the models W, shape (B, m, d)."""
+    if not datafit.logistic:
+        weight, U = datafit.weight[:, None, None], U[:, None]
+        gram = U.swapaxes(-1, -2) @ (weight * datafit.gram) @ U
+        right = (weight * datafit.xty[:, None]) @ U
+        return ridge_of(gram, right[..., 0, :], LEAST_RIDGE)
     parts = zip(datafit.projected(U), W @ U, strict=True)
     return np.stack(
         [ridge_solver(part)([LEAST_RIDGE], start=start[None])[0] for part, start in parts]

@@ -105,9 +105,7 @@ def ridge_solver(datafit):
 
 @ridge_solver.register
 def _(datafit: SquaredLoss):
-    values, Q = np.linalg.eigh(datafit.weight[:, None, None] * datafit.gram)
-    floor = values[:, -1:] * values.shape[1] * np.finfo(float).eps
-    values = np.where(values > floor, values, 0)
+    values, Q = _spectrum(datafit.weight[:, None, None] * datafit.gram)
 
     def solve(lams, center=None, start=None):
         lams = np.asarray(lams, dtype=float)
@@ -117,13 +115,32 @@ def _(datafit: SquaredLoss):
         else:  # the ridge solution for the targets that the center leaves over
             centers = np.repeat(center[:, None], datafit.shape[0], axis=1)
             rotated = np.einsum("mdk,bmd->bmk", Q, -datafit.gradient(centers), optimize=True)
-        denominator = values + lams[:, None, None]
-        inside = denominator > 0
-        coefficients = np.where(inside, rotated / np.where(inside, denominator, 1), 0)
+        coefficients = _shrunk(rotated, values, lams[:, None, None])
         W = np.matmul(coefficients.swapaxes(0, 1), Q.swapaxes(1, 2)).swapaxes(0, 1)
         return W if center is None else W + center[:, None]
 
     return solve
+
+
+def _spectrum(gram):
+    """Eigenvalues, 0 for those that are rounding, and eigenvectors of (.., d, d) matrices."""
+    values, Q = np.linalg.eigh(gram)
+    floor = values[..., -1:] * values.shape[-1] * np.finfo(float).eps
+    return np.where(values > floor, values, 0), Q
+
+
+def _shrunk(rotated, values, lam):
+    """rotated/(values + lam), 0 where that is no number."""
+    denominator = values + lam
+    inside = denominator > 0
+    return np.where(inside, rotated / np.where(inside, denominator, 1), 0)
+
+
+def ridge_of(gram, right, lam):
+    """(gram + lam I)^+ right for matrices (.., d, d) and right sides (.., d)."""
+    values, Q = _spectrum(gram)
+    coefficients = _shrunk(np.einsum("...dk,...d->...k", Q, right), values, lam)
+    return np.einsum("...dk,...k->...d", Q, coefficients)
 
 
 @ridge_solver.register
