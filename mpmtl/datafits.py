@@ -209,12 +209,16 @@ class Loss:
         B, d, k = U.shape
         side_by_side = U.swapaxes(0, 1).reshape(d, B * k)  # one pass over the rows for all
         X = [(X @ side_by_side).reshape(len(X), B, k).swapaxes(0, 1).copy() for X in self.X]
+        known = self.projected_statistics(U)
         return [
-            replace(self, X=of_all, intercept=False, **self._projected_statistics(basis))
-            for of_all, basis in zip(zip(*X, strict=True), U, strict=True)
+            replace(
+                self, X=of_all, intercept=False, **{key: part[b] for key, part in known.items()}
+            )
+            for b, of_all in enumerate(zip(*X, strict=True))
         ]
 
-    def _projected_statistics(self, U):
+    def projected_statistics(self, U):
+        """Statistics of the losses `projected` on U, by name, without their features."""
         return {}
 
     def variance(self):
@@ -317,8 +321,10 @@ class SquaredLoss(Loss):
     def _statistics(self, tasks):
         return {key: getattr(self, key)[tasks] for key in STATISTICS}
 
-    def _projected_statistics(self, U):
-        return {"gram": U.T @ self.gram @ U, "xty": self.xty @ U}
+    def projected_statistics(self, U):
+        """Shapes (B, m, k, k) and (B, m, k)."""
+        gram = U.swapaxes(1, 2)[:, None] @ self.gram @ U[:, None]
+        return {"gram": gram, "xty": self.xty @ U}
 
     def product(self, W):
         """X_i'X_i w_i: one matrix product per task for the whole batch."""

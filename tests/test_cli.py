@@ -1,5 +1,6 @@
 """The command line as a user meets it: help, bad input, sweeps, crashes, wheel, other directory."""
 
+import json
 import os
 import re
 import resource
@@ -319,6 +320,14 @@ def test_a_failing_job_does_not_stop_the_sweep(tmp_path):
     assert "epsilon=-1" in last[1]
     assert "epsilon=0" in last[2]
     assert (tmp_path / "results/smoke/low_rank/lr/wishart/eps-1/replicates.csv").exists()
+
+
+def test_a_grid_of_a_member_with_a_name_of_its_own_is_used(tmp_path):
+    words = ["method=mtl", "method.methods.mtl_lr.name=mine", "grids.mine.lam=[0.5]"]
+    done = mpmtl_run(*words, *TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (manifest,) = tmp_path.rglob("manifest.json")
+    assert json.loads(manifest.read_text())["grid"] == "smoke but for lam"
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -122,14 +122,16 @@ def _arranged(words):
     return options, overrides
 
 
-def _grids_used(cfg):
-    """The config, unless it has a grid for a method that is none: a grid of another method than the
+def _built(build, cfg):
+    """The job, unless there is a grid for a method that is none: a grid of another method than the
     chosen one is no error, as experiments have grids for each of theirs."""
-    for name in cfg.get("grids") or {}:
+    made, grids = build(cfg), set(cfg.get("grids") or {})
+    if grids:
         known = set(GlobalHydra.instance().config_loader().get_group_options("method"))
-        if name not in known | {cfg.method.name}:
+        own = {method.name for method in (cfg.method, *cfg.method.get("methods", {}).values())}
+        for name in sorted(grids - known - own):
             raise InputError(f"grids.{name}: {unknown_choice('method', name, known)}")
-    return cfg
+    return made
 
 
 def _print_help(show):
@@ -163,9 +165,7 @@ def command(config_name, schema, build, execute):
         outcomes.append({"name": name})
         elsewhere = os.getpid() != process  # jobs beside this one may share a folder
         brief = task.mode == RunMode.MULTIRUN
-        outcome = attempt(
-            name, lambda: build(_grids_used(cfg)), execute, done, brief, wait=elsewhere
-        )
+        outcome = attempt(name, lambda: _built(build, cfg), execute, done, brief, wait=elsewhere)
         outcomes[number] = outcome
         if brief:
             path = Path(task.sweep.dir) / f"job-{task.job.num}.json"

@@ -165,10 +165,8 @@ def least_squares(datafit, U, W):
     """v_i, the solution of every task on X_i U, barely penalised, shape (B, m, k), for bases U of
     shape (B, d, k); its search starts at the models W, shape (B, m, d)."""
     if not datafit.logistic:
-        weight, U = datafit.weight[:, None, None], U[:, None]
-        gram = U.swapaxes(-1, -2) @ (weight * datafit.gram) @ U
-        right = (weight * datafit.xty[:, None]) @ U
-        return ridge_of(gram, right[..., 0, :], LEAST_RIDGE)
+        known, weight = datafit.projected_statistics(U), datafit.weight[:, None]
+        return ridge_of(weight[..., None] * known["gram"], weight * known["xty"], LEAST_RIDGE)
     parts = zip(datafit.projected(U), W @ U, strict=True)
     return np.stack(
         [ridge_solver(part)([LEAST_RIDGE], start=start[None])[0] for part, start in parts]

@@ -117,7 +117,7 @@ class Rows:
         return np.eye(self.gram.shape[1]), Tridiagonal(self.gram.copy())
 
 
-def plain(C):
+def is_identity(C):
     """Whether C = I, as several priors have."""
     return C.ndim == 2 and np.array_equal(C, np.eye(len(C)))
 
@@ -183,7 +183,7 @@ class PriorPath:
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
         C = rows.covariance(prior)
-        self.s, self.P = rows.plain if plain(C) else rows.diagonalised(C)
+        self.s, self.P = rows.plain if is_identity(C) else rows.diagonalised(C)
         self.shrink = 1 / (self.s + gamma[:, :, None])
         self.c = self._rotated(rows.xty)
         self.e = None if prior.mean is None else self._rotated(rows.gram @ prior.mean)
@@ -400,7 +400,7 @@ class PriorSystems(PriorPath):
     def __init__(self, rows, prior, gamma):
         self.rows, self.prior, self.gamma = rows, prior, gamma
         C = rows.covariance(prior)
-        self.R, self.T = rows.plain_reduced if plain(C) else rows.reduced(C)
+        self.R, self.T = rows.plain_reduced if is_identity(C) else rows.reduced(C)
         pivots, lower = self.T.factorised(gamma)
         self.log_det = np.log(pivots / gamma).sum(axis=0)
         b = [rows.xty] if prior.mean is None else [rows.xty, rows.gram @ prior.mean]
