@@ -2,7 +2,8 @@
 
 One manifest and one compressed table for each experiment go to results/reference, with the tables
 behind the figures; of the cross-validation and the rounds what figures and claims need. There are
-no journals and no models.
+no journals and no models. With --add, experiments and data sets that are not in the folder stay as
+they are in results/reference: a long reproduction is kept part by part.
 """
 
 from mpmtl.experiments.entry import begin, carry_out
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from mpmtl.errors import ResultsError, require
-from mpmtl.experiments.reader import audits, runs, saved_rows
+from mpmtl.errors import require
+from mpmtl.experiments.reader import NotThere, audits, runs, saved_rows
 from mpmtl.experiments.store import write_reference
 
 REFERENCE = Path("results/reference")
@@ -27,7 +28,7 @@ NEEDED = {
     "trace": "experiment == 'noise_to_signal' or method == 'dp_mtrl' and epsilon == 0.1"
     " and dataset == 'low_rank' and (tag == '' or tag.str.startswith('tried/noise-dp-mtrl'))",
 }
-FILES = ("figures/*.csv", "times.csv", "utility_bounds.csv")
+FILES = ("figures/*.csv", "utility_bounds.csv")
 
 
 def tables_of(chosen, names):
@@ -43,30 +44,48 @@ def tables_of(chosen, names):
     return tables
 
 
-def keep(source, target):
-    """Write the runs and audits of a results folder as tables to another one."""
+def audits_of(folder):
+    """Its audits, each once."""
     try:
-        audited = audits(source)
-        audited = audited[~audited.index.duplicated()]
-    except ResultsError:  # there are none
-        audited = pd.DataFrame()
-    finished = runs(source)
+        audited = audits(folder)
+    except NotThere:
+        return pd.DataFrame(columns=["manifest"])
+    return audited[~audited.index.duplicated()]
+
+
+def runs_of(folders):
+    """Runs of the first of the folders that has any of their experiment and data set."""
+    found = pd.concat([runs(folder).assign(folder=k) for k, folder in enumerate(folders)])
+    return found[found.folder == found.groupby(["experiment", "dataset"]).folder.transform("min")]
+
+
+def keep(sources, target):
+    """Write the runs and audits of results folders as tables to another one, the first's first."""
+    finished = runs_of(sources)
     untagged = "privacy_accuracy_" + finished.dataset
     names = finished.experiment.where(finished.experiment != "", untagged)
     parts = [(name, part, ("replicates", "cv", "trace")) for name, part in finished.groupby(names)]
+    audited = next((a for a in map(audits_of, sources) if len(a)), ())
     parts += [("audit", audited, ("bounds",))] if len(audited) else []
     for name, chosen, tables in parts:
         write_reference(target, name, list(chosen.manifest), tables_of(chosen, tables))
-    for path in sorted(path for pattern in FILES for path in source.glob(pattern)):
-        copy = target / path.relative_to(source)
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copyfile(path, copy)
+    times = [pd.read_csv(f / "times.csv") for f in sources if (f / "times.csv").is_file()]
+    if times:
+        rows = pd.concat(times).drop_duplicates("figure")
+        rows.to_csv(target / "times.csv", index=False)
+    for source in reversed(sources):
+        for path in sorted(path for pattern in FILES for path in source.glob(pattern)):
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
 
 
 def main():
     parser = argparse.ArgumentParser(description="Write a results folder as tables.")
     parser.add_argument("results", help="folder of complete runs, such as results/laptop")
-    source = Path(parser.parse_args().results)
+    parser.add_argument("--add", action="store_true", help="keep what the folder does not have")
+    options = parser.parse_args()
+    source = Path(options.results)
     apart = not (
         source.resolve().is_relative_to(REFERENCE.resolve())
         or REFERENCE.resolve().is_relative_to(source.resolve())
@@ -75,7 +94,7 @@ def main():
     partial = REFERENCE.with_name(f"{REFERENCE.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    keep(source, partial)
+    keep([source, REFERENCE] if options.add else [source], partial)
     shutil.rmtree(REFERENCE, ignore_errors=True)
     partial.rename(REFERENCE)
     sizes = [path.stat().st_size for path in REFERENCE.iterdir() if path.is_file()]

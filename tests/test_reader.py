@@ -123,7 +123,7 @@ def test_what_is_missing_is_one_line(results, tmp_path):
 def test_a_reference_is_made_of_tables_and_never_from_itself(results, tmp_path):
     """What would be deleted before it is read is refused, and nothing is lost."""
     shutil.copytree(results, tmp_path / "results/laptop")
-    (tmp_path / "results/laptop/times.csv").write_text("x\n1\n")
+    (tmp_path / "results/laptop/times.csv").write_text("figure,measured\nx,1\n")
 
     def make(folder):
         return script("keep_reference.py", folder, cwd=tmp_path)
@@ -140,6 +140,34 @@ def test_a_reference_is_made_of_tables_and_never_from_itself(results, tmp_path):
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
         assert {path.name: path.read_bytes() for path in reference.iterdir()} == before
+
+
+def test_a_reference_takes_what_is_new_and_keeps_the_rest(results, tmp_path):
+    """--add replaces an experiment's data set as a whole; other experiments and data sets stay."""
+    old, new = tmp_path / "results/laptop", tmp_path / "results/paper"
+    shutil.copytree(results, old)
+    (old / "times.csv").write_text("figure,measured\nx,1\ny,2\n")
+    assert script("keep_reference.py", old, cwd=tmp_path).returncode == 0
+    before = runs(tmp_path / "results/reference")
+    for m, dataset in ((6, "low_rank"), (12, "group_sparse")):
+        words = ("method=fl", f"dataset={dataset}", f"dataset.used={m}", f"tag='numbers/{m}'")
+        run_all(new, 3, words)
+    (new / "times.csv").write_text("figure,measured\ny,3\nz,4\n")
+    done = script("keep_reference.py", new, "--add", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = runs(tmp_path / "results/reference")
+    found = accuracy(after).groupby(["experiment", "dataset"]).size().to_dict()
+    assert found == {
+        ("numbers", "low_rank"): 3,
+        ("numbers", "group_sparse"): 3,
+        ("", "low_rank"): 2,
+    }
+    kept = "experiment == ''"
+    assert list(after.query(kept).manifest) == list(before.query(kept).manifest)
+    rows = [saved_rows(table.query(kept), "replicates", dtype=str) for table in (before, after)]
+    pd.testing.assert_frame_equal(*rows)
+    times = read_table(tmp_path / "results/reference/times.csv")
+    assert times.set_index("figure").measured.to_dict() == {"x": 1, "y": 3, "z": 4}
 
 
 class Zcdp(Gaussian):
