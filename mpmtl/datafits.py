@@ -413,10 +413,17 @@ class LogisticLoss(Loss):
 
     def task_lipschitz(self):
         """Lipschitz constant of each task's gradient, c_i ||X_i||^2 / 4; shape (m,)."""
-        return self.weight * self._squared_norms / 4
+        return self.weight * self.squared_norms / 4
+
+    def with_squared_norms(self, norms):
+        """The loss with its `squared_norms`, known from elsewhere."""
+        loss = copy(self)
+        vars(loss)["squared_norms"] = norms
+        return loss
 
     @cached_property
-    def _squared_norms(self):
+    def squared_norms(self):
+        """||X_i||^2, largest singular values squared; shape (m,)."""
         norms = [
             np.linalg.eigvalsh(X.T @ X if X.shape[1] < X.shape[0] else X @ X.T)[-1]
             if len(X)

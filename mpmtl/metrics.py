@@ -214,7 +214,7 @@ def clipped_errors(data, W, means):
 
 def _of_usable(data):
     """The data without the samples of tasks that are not usable."""
-    X, y, idle = usable(data.X, data.y)
+    X, y, idle = data.usable
     X, y = (
         tuple(A[:0] if gone else A for A, gone in zip(part, idle, strict=True)) for part in (X, y)
     )

@@ -3,9 +3,11 @@
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from mpmtl.datafits import usable
 from mpmtl.errors import InputError, require
 from mpmtl.privacy.clipping import bounded, directions
 
@@ -139,6 +141,11 @@ class MultiTaskData:
                     "to learn",
                 )
         return cls(X, y, kind, tuple(names), tuple(features), bias)
+
+    @cached_property
+    def usable(self):
+        """X, y and idle tasks of `datafits.usable`."""
+        return usable(self.X, self.y)
 
     @property
     def n_tasks(self):

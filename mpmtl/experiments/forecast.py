@@ -67,9 +67,7 @@ def forecast(run, cache):
         seconds = _fit_seconds(run, problem, part)
         whole = seconds * _rounds(alike) / _rounds(part) * len(group) / len(alike)
         own += whole * folds + seconds / len(part) / len(groups)
-    if isinstance(problem.datafit, LogisticLoss):  # separate tasks are cached between runs
-        return Forecast(spent, own)
-    return Forecast(0.0, own + spent)
+    return Forecast(spent, own)  # separate tasks are cached between runs
 
 
 def _prepared(run, cache):

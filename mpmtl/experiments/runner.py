@@ -214,7 +214,8 @@ def _charge(run, folder, todo):
 
 
 def cached_separate_tasks(run, key, compute):
-    """STL models that all runs on the same data share: ``keep`` of `prepare`."""
+    """STL models that all runs on the same data share: ``keep`` of `prepare`. They are exact, so
+    runs that show no exact errors leave none."""
     return cached_arrays(Path(run.results_dir) / "separate_tasks", key, compute)
 
 
@@ -306,7 +307,8 @@ def _on_worker(run, code, replicate, engine=None):
             f"a worker runs mpmtl {code_version()} and this is {code}: install the same version "
             "on the workers and start them again"
         )
-    return run_replicate(run, replicate, partial(cached_separate_tasks, run), engine)
+    keep = partial(cached_separate_tasks, run) if run.evaluation == "exact" else None
+    return run_replicate(run, replicate, keep, engine)
 
 
 def _one_by_chunks(run, function, items):

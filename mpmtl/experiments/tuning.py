@@ -1,6 +1,6 @@
 """5-fold cross-validation: one setting, shared by all tasks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -129,6 +129,8 @@ class Problem:
     scales : Scales
     heldout : callable
         `heldout_error`, or `heldout_loss` where it is not defined.
+    norms : list of ndarray, shape (m,)
+        `LogisticLoss.squared_norms` of each fold's training part; empty where nobody asks.
     """
 
     datafit: object
@@ -139,10 +141,12 @@ class Problem:
     ridge_errors: dict
     scales: Scales
     heldout: object = heldout_error
+    norms: list = field(default_factory=list)
 
     def training_part(self, fold):
         """Loss of all folds but one."""
-        return _merged_without(self.parts, fold)
+        part = _merged_without(self.parts, fold)
+        return part.with_squared_norms(self.norms[fold]) if len(self.norms) else part
 
 
 def _merged_without(parts, fold):
@@ -158,16 +162,14 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     ----------
     keep : callable, optional
         ``keep(key, compute)`` returns the arrays of ``compute()``, or those of an earlier call with
-        the same key. Used for the logistic loss: Newton's method takes long.
+        the same key: what depends on the training data alone, if it takes longer than to read it.
     """
     loss_average = method.loss_average
     public = method.public_constants
     datafit = datafit_for(train, loss_average, public)
-    lipschitz = datafit.lipschitz()
-    lams = np.array([(lipschitz or 1.0) * lam for lam in tuning.ridge])
     variance = datafit.variance()
     parts = []
-    if len(lams) > 1 or method.n_candidates() > 1:
+    if len(tuning.ridge) > 1 or method.n_candidates() > 1:
         rng = stream(seed, "folds", replicate)
         labels = assign_folds(train, tuning.folds, rng, tuning.stratified)
         parts = [
@@ -177,14 +179,17 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     heldout = heldout_error
     if train.kind == "binary" and not any(len(set(y)) == 2 for p in parts for y in p.y):
         heldout = heldout_loss
-    compute = partial(_separate_tasks, datafit, parts, variance, lams, heldout)
-    slow = keep is not None and isinstance(datafit, LogisticLoss)
-    if slow:
-        settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
-        settings += (seed, replicate)
-        start, fold_starts, tried, errors = keep((train.digest(), *settings), compute)
+    compute = partial(_of_data_alone, datafit, parts, variance, tuning.ridge, heldout)
+    settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
+    settings += (seed, replicate)
+    if keep and (parts or isinstance(datafit, LogisticLoss)):
+        arrays = keep((train.digest(), *settings), compute)
     else:
-        start, fold_starts, tried, errors = compute()
+        arrays = compute()
+    lipschitz, start, fold_starts, tried, errors, *norms = arrays
+    if norms:
+        datafit, norms = datafit.with_squared_norms(norms[0]), norms[1:]
+    lipschitz = float(lipschitz)
     zero = np.zeros((1, *datafit.shape))
     scales = Scales(
         lipschitz=lipschitz or 1.0,
@@ -192,10 +197,29 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
         median_norm=float(np.median(np.sqrt((start**2).sum(axis=1)))),
         samples=_samples(datafit, public),
         public=public,
-        wider=tuple(np.setdiff1d(tried, lams).tolist()),
+        wider=tuple(np.setdiff1d(tried, _penalties(tuning.ridge, lipschitz)).tolist()),
     )
     known = dict(zip(tried.tolist(), errors, strict=False))
-    return Problem(datafit, parts, variance, list(fold_starts), start, known, scales, heldout)
+    return Problem(
+        datafit, parts, variance, list(fold_starts), start, known, scales, heldout, norms
+    )
+
+
+def _penalties(ridge, lipschitz):
+    """Penalties in units of the Lipschitz constant, shape (B,)."""
+    return np.array([(lipschitz or 1.0) * lam for lam in ridge])
+
+
+def _of_data_alone(datafit, parts, variance, ridge, heldout):
+    """Arrays that every method on the same training data needs: the Lipschitz constant, those of
+    `_separate_tasks`, and of a logistic loss the squared norms of X_i, of all samples and of the
+    training part of each fold."""
+    lipschitz = datafit.lipschitz()
+    separate = _separate_tasks(datafit, parts, variance, _penalties(ridge, lipschitz), heldout)
+    losses = []
+    if isinstance(datafit, LogisticLoss) and datafit.public is None:
+        losses = [datafit, *(_merged_without(parts, k) for k in range(len(parts)))]
+    return lipschitz, *separate, *(loss.squared_norms for loss in losses)
 
 
 def _samples(datafit, public):
