@@ -252,12 +252,15 @@ PLAIN = {
     "fedrep": fedrep,
 }
 SQUARED = ("mtrl", "rl", "dp_mtrl")  # the averaged squared loss, for labels too
+# The formula inverts Omega + 1e-6 I in each of 7 rounds: 1e6 times the rounding of 2e-16, and more.
+TOLERANCE = {"dp_mtrl": 1e-8}
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 @pytest.mark.parametrize("words", PLAIN)
 def test_every_method_equals_its_formula(words, kind, rng):
-    """All candidates in one fit against one after the other, to 1e-9 of the models' size."""
+    """All candidates in one fit against one after the other, to 1e-9 of the models' size (see
+    `TOLERANCE`)."""
     name, *more = words.split()
     more += ["privacy.shift=0.5"] if name in ("lr", "lr_sp") else []
     run = make_run(f"method={name}", "epsilon=5", "tuning.ridge=[0.01,0.1]", *grid(name), *more)
@@ -281,7 +284,8 @@ def test_every_method_equals_its_formula(words, kind, rng):
         draws = np.random.default_rng(7)
         want = PLAIN[words](run, data, average, problem.start.T, candidates[k], budget, draws, T)
         sizes.append(np.abs(want).max())
-        assert np.abs(got[k].T - want).max() <= 1e-9 * sizes[-1], candidates[k]
+        error = np.abs(got[k].T - want).max()
+        assert error <= TOLERANCE.get(name, 1e-9) * sizes[-1], candidates[k]
     assert np.median(sizes) > 0
 
 
