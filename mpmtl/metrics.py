@@ -6,7 +6,7 @@ from functools import singledispatch
 import numpy as np
 from scipy.stats import rankdata
 
-from mpmtl.datafits import LogisticLoss, SquaredLoss, usable, variance_of
+from mpmtl.datafits import LogisticLoss, SquaredLoss, variance_of
 from mpmtl.errors import require
 
 
@@ -200,7 +200,7 @@ def clipped_errors(data, W, means):
     Squared loss: relative to that of the task's own training mean; labels: 1 - AUC. 1 where it is
     not defined.
     """
-    X, y, idle = usable(data.X, data.y)
+    X, y, idle = data.usable
     errors = np.ones(data.n_tasks)
     for i in np.flatnonzero(~np.asarray(idle)):
         with np.errstate(over="ignore", invalid="ignore"):

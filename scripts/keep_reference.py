@@ -3,7 +3,8 @@
 One manifest and one compressed table for each experiment go to results/reference, with the tables
 behind the figures; of the cross-validation and the rounds what figures and claims need. There are
 no journals and no models. With --add, experiments and data sets that are not in the folder stay as
-they are in results/reference: a long reproduction is kept part by part.
+they are in results/reference: a long reproduction is kept part by part. Pictures and claims are
+made anew (make figures claims).
 """
 
 from mpmtl.experiments.entry import begin, carry_out
@@ -49,7 +50,7 @@ def audits_of(folder):
     try:
         audited = audits(folder)
     except NotThere:
-        return pd.DataFrame(columns=["manifest"])
+        return pd.DataFrame()
     return audited[~audited.index.duplicated()]
 
 
@@ -71,8 +72,7 @@ def keep(sources, target):
         write_reference(target, name, list(chosen.manifest), tables_of(chosen, tables))
     times = [pd.read_csv(f / "times.csv") for f in sources if (f / "times.csv").is_file()]
     if times:
-        rows = pd.concat(times).drop_duplicates("figure")
-        rows.to_csv(target / "times.csv", index=False)
+        pd.concat(times).drop_duplicates("figure").to_csv(target / "times.csv", index=False)
     for source in reversed(sources):
         for path in sorted(path for pattern in FILES for path in source.glob(pattern)):
             copy = target / path.relative_to(source)

@@ -130,7 +130,7 @@ class Problem:
     heldout : callable
         `heldout_error`, or `heldout_loss` where it is not defined.
     norms : list of ndarray, shape (m,)
-        `LogisticLoss.squared_norms` of each fold's training part; empty where nobody asks.
+        `LogisticLoss.squared_norms` of each fold's training part, where they are kept.
     """
 
     datafit: object
@@ -146,7 +146,7 @@ class Problem:
     def training_part(self, fold):
         """Loss of all folds but one."""
         part = _merged_without(self.parts, fold)
-        return part.with_squared_norms(self.norms[fold]) if len(self.norms) else part
+        return part.with_squared_norms(self.norms[fold]) if self.norms else part
 
 
 def _merged_without(parts, fold):
@@ -180,10 +180,10 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     if train.kind == "binary" and not any(len(set(y)) == 2 for p in parts for y in p.y):
         heldout = heldout_loss
     compute = partial(_of_data_alone, datafit, parts, variance, tuning.ridge, heldout)
-    settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
-    settings += (seed, replicate)
     if keep and (parts or isinstance(datafit, LogisticLoss)):
-        arrays = keep((train.digest(), *settings), compute)
+        settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
+        settings += (seed, replicate)
+        arrays = keep((train.digest(), *settings), partial(compute, norms=True))
     else:
         arrays = compute()
     lipschitz, start, fold_starts, tried, errors, *norms = arrays
@@ -210,14 +210,14 @@ def _penalties(ridge, lipschitz):
     return np.array([(lipschitz or 1.0) * lam for lam in ridge])
 
 
-def _of_data_alone(datafit, parts, variance, ridge, heldout):
-    """Arrays that every method on the same training data needs: the Lipschitz constant, those of
-    `_separate_tasks`, and of a logistic loss the squared norms of X_i, of all samples and of the
-    training part of each fold."""
+def _of_data_alone(datafit, parts, variance, ridge, heldout, norms=False):
+    """Arrays that methods on the same training data share: the Lipschitz constant, those of
+    `_separate_tasks`, and with `norms`, which not all methods need, of a logistic loss the squared
+    norms of X_i, of all samples and of the training part of each fold."""
     lipschitz = datafit.lipschitz()
     separate = _separate_tasks(datafit, parts, variance, _penalties(ridge, lipschitz), heldout)
     losses = []
-    if isinstance(datafit, LogisticLoss) and datafit.public is None:
+    if norms and isinstance(datafit, LogisticLoss) and datafit.public is None:
         losses = [datafit, *(_merged_without(parts, k) for k in range(len(parts)))]
     return lipschitz, *separate, *(loss.squared_norms for loss in losses)
 
