@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
-from scipy.stats import rankdata
 
 from mpmtl.datafits import LogisticLoss, SquaredLoss, variance_of
 from mpmtl.errors import require
@@ -65,6 +64,8 @@ def auc(scores, y):
     ndarray, shape (...)
         nan where only one class is present.
     """
+    from scipy.stats import rankdata  # here: scipy.stats takes half a second to import
+
     positive = y > 0
     n_pos, n_neg = int(positive.sum()), int((~positive).sum())
     if n_pos == 0 or n_neg == 0:

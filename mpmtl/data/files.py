@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pooch
-from scipy.io import loadmat
-
 from mpmtl.errors import InputError, require
 
 _GITHUB = "https://raw.githubusercontent.com"
@@ -45,6 +42,8 @@ def locate(data_dir, name):
         path.is_file(),
         f"data file {path} is missing: run `make data` (or set data_dir or MPMTL_DATA_DIR)",
     )
+    import pooch  # here, like scipy.io: only real data need them, and they take long to import
+
     try:
         digest = pooch.file_hash(str(path))
     except OSError as error:
@@ -59,6 +58,8 @@ def locate(data_dir, name):
 
 def fetch(data_dir):
     """Download every registered file that is missing or damaged; returns the paths."""
+    import pooch
+
     paths = []
     for name, (url, sha256) in REGISTRY.items():
         target = Path(data_dir) / name
@@ -74,6 +75,8 @@ def fetch(data_dir):
 
 def read_mat(path, *names):
     """The named variables of a MATLAB 5 file."""
+    from scipy.io import loadmat
+
     try:
         content = loadmat(path, variable_names=names)
         return [content[name] for name in names]

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -391,7 +392,7 @@ def resolved(cfg, schema, groups):
         require(isinstance(target, str), f"{key}._target_ = {target}: give the name of a class")
     unknown = sorted(settings.keys() - {f.name for f in fields(schema)})
     require(not unknown, f"unknown key {', '.join(unknown)}: --help lists the keys")
-    return settings, OmegaConf.to_container(cfg, resolve=True)
+    return settings, deepcopy(settings)
 
 
 def instantiated(group, values):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from mpmtl.data.tasks import assign_folds
 from mpmtl.datafits import LogisticLoss, SquaredLoss, datafit_for
@@ -311,7 +311,7 @@ def still_in_race(folds):
         difference = (of_tasks - of_tasks[best])[:, defined.any(axis=0)]
         if m == 1:
             return np.isfinite(difference[:, 0])
-        allowed = student.ppf(SURE, m - 1) * difference.std(axis=1, ddof=1) / np.sqrt(m)
+        allowed = stdtrit(m - 1, SURE) * difference.std(axis=1, ddof=1) / np.sqrt(m)
         return difference.mean(axis=1) <= allowed
 
 

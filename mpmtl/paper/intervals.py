@@ -1,7 +1,7 @@
 """Means over replicates with their intervals, for figures, tables and verdicts."""
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 LEVEL = 0.95  # of the intervals in figures
 
@@ -26,7 +26,7 @@ def half_width(values, level=LEVEL):
     n = len(values)
     if n < 2:
         return np.full(values.shape[1:], np.nan)
-    return student.ppf((1 + level) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    return stdtrit(n - 1, (1 + level) / 2) * values.std(axis=0, ddof=1) / np.sqrt(n)
 
 
 def paired_half_width(values, reference, level=LEVEL):

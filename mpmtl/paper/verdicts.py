@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from mpmtl.paper.intervals import half_width
 
@@ -85,7 +85,7 @@ def replicates_needed(mean, sd, level, power=POWER):
         return math.inf
 
     def enough(n):
-        quantiles = student.ppf([(1 + level) / 2, power], n - 1)
+        quantiles = stdtrit(n - 1, [(1 + level) / 2, power])
         return math.sqrt(n) * abs(mean) >= quantiles.sum() * sd
 
     low, high = 1, 2
