@@ -1,5 +1,6 @@
 """A run that could be deployed: declared, secure, and nothing shown but what the budget covers."""
 
+import hashlib
 import io
 import json
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from conftest import make_run, mpmtl_run
 
 from mpmtl.data import MultiTaskData
-from mpmtl.errors import InputError
+from mpmtl.errors import InputError, ResultsError
 from mpmtl.experiments.runner import execute, noisy_error
 from mpmtl.metrics import WORST, clipped_errors
 from mpmtl.streams import stream
@@ -100,7 +101,8 @@ OTHER_ROWS = {
 @pytest.mark.parametrize("method", ["fl", "fl_local"])
 @pytest.mark.parametrize("rows", OTHER_ROWS)
 def test_nothing_else_that_a_run_shows_depends_on_a_task(method, rows, tmp_path, monkeypatch):
-    """Card and tables are the same byte for byte if a task is replaced and its release is not."""
+    """Every file but `table.sha256` is the same if a task is replaced and its release is not, but
+    for times and random names; and so is what is printed."""
     monkeypatch.setattr(
         "mpmtl.privacy.grid.whole_numbers", lambda V, *rest: np.zeros(V.shape, dtype=np.int64)
     )
@@ -108,12 +110,47 @@ def test_nothing_else_that_a_run_shows_depends_on_a_task(method, rows, tmp_path,
     for last in (None, OTHER_ROWS[rows]):
         path = tmp_path / str(len(shown))
         folder, text = carry_out(path, *SECURE, f"method={method}", last=last)
-        tables = {p.name: p.read_bytes() for p in folder.glob("*.csv") if p.stem != "timing"}
-        manifest = json.loads((folder / "manifest.json").read_text())
-        blocks = [manifest[key] for key in ("privacy", "data_notes")]
         lines = [line for line in text.replace(str(path), "").splitlines() if "about" not in line]
-        shown.append((lines, tables, blocks))
+        shown.append((lines, without_times(path, folder)))
     assert shown[0] == shown[1]
+
+
+def without_times(path, folder):
+    """Content of every file of a run, without times, random names and the folder's own path."""
+    content = {}
+    for file in (p for p in folder.rglob("*") if p.is_file() and p.name != "table.sha256"):
+        text = file.read_text(encoding="utf-8").replace(str(path), "")
+        if file.name == "manifest.json":
+            manifest = json.loads(text)
+            manifest.pop("settings_digest")  # of settings that stand there, with the folder's path
+            for key in ("started", "updated", "attempt", "seconds_in_replicates"):
+                manifest.pop(key)
+            text = manifest
+        elif file.name == "journal.jsonl":
+            text = json.loads(text.partition(" ")[2])
+            text.pop("timing")
+        elif file.name == "timing.csv":
+            text = text.splitlines()[0]
+        content[str(file.relative_to(folder))] = text
+    assert {"card.txt", "manifest.json", "journal.jsonl", "replicates.csv"} <= content.keys()
+    return content
+
+
+@pytest.mark.parametrize("evaluation", ["0", "0.5", "exact"])
+def test_a_digest_of_the_rows_stands_with_exact_errors_alone(evaluation, tmp_path):
+    """Elsewhere the manifest has none, and another table is refused all the same."""
+    words = (*SECURE, f"evaluation_epsilon={evaluation}")
+    folder, _ = carry_out(tmp_path, *words)
+    digest = hashlib.sha256(
+        (tmp_path / "t.csv").read_bytes() + (tmp_path / "schema.yaml").read_bytes()
+    ).hexdigest()
+    having = {p.name for p in folder.rglob("*") if p.is_file() and digest in p.read_text()}
+    assert having == {"manifest.json" if evaluation == "exact" else "table.sha256"}
+    _, again = carry_out(tmp_path, *words)
+    assert "0 of 1 replicates left" in again or "already done" in again
+    with pytest.raises(ResultsError, match=r"sha256|the table's content"):
+        carry_out(tmp_path, *words, last=[10, "m", 10])
+    carry_out(tmp_path, *words, "overwrite=true", last=[10, "m", 10])
 
 
 # a test error that the budget pays for

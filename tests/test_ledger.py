@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpmtl.errors import InputError
 from mpmtl.experiments import runner
-from mpmtl.experiments.ledger import Account, charge, entries_of, total_of
+from mpmtl.experiments.ledger import Account, charge, entries_of, key_of, keyed, total_of
 from mpmtl.experiments.runner import execute, planned_spending, run_replicate
 from mpmtl.experiments.sweep import together
 from mpmtl.privacy.budget import Cost, gaussian_mu
@@ -90,6 +90,14 @@ def entry(name, mu=0.5):
     }
 
 
+def ids(path):
+    return [e["id"] for e in entries_of(path)[0]]
+
+
+def named(path, names):
+    return [keyed(key_of(path), name) for name in names]
+
+
 def test_lines_are_added_and_each_id_once(tmp_path):
     account = Account(str(tmp_path / "new" / "study.jsonl"))
     charge(account, [entry("a"), entry("b")], 1e-3)
@@ -98,7 +106,7 @@ def test_lines_are_added_and_each_id_once(tmp_path):
     after = (tmp_path / "new" / "study.jsonl").read_bytes()
     assert after.startswith(first)
     entries, _, length = entries_of(account.path)
-    assert [e["id"] for e in entries] == ["a", "b", "c"]
+    assert ids(account.path) == named(account.path, "abc")
     assert length == len(after)
     assert total_of(entries).cost.mu == pytest.approx(0.5 * np.sqrt(3))
 
@@ -134,9 +142,34 @@ def test_a_line_that_was_cut_off_has_charged_nothing(length, tmp_path):
     whole = path.read_bytes()
     charge(account, [entry("b")], 1e-3)
     path.write_bytes(path.read_bytes()[: min(len(whole) + length, 2 * len(whole) - 1)])
-    assert [e["id"] for e in entries_of(path)[0]] == ["a"]
+    assert ids(path) == named(path, "a")
     charge(account, [entry("c")], 1e-3)
-    assert [e["id"] for e in entries_of(path)[0]] == ["a", "c"]
+    assert ids(path) == named(path, "ac")
+
+
+def test_names_in_a_ledger_tell_nothing_without_its_key(tmp_path):
+    """The same fit on the same data has another name in every ledger, and no digest is in one."""
+    one, two = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
+    for path in (one, two):
+        charge(Account(str(path)), [entry("a")], 1e-3)
+        assert b"dddddddd" not in path.read_bytes()
+        assert (tmp_path / f"{path.name}.key").stat().st_mode & 0o777 == 0o600
+    (first,), (second,) = (entries_of(path)[0] for path in (one, two))
+    assert first["id"] != second["id"]
+    assert first["data"] != second["data"]
+
+
+def test_a_key_that_is_lost_charges_again_and_a_damaged_one_is_refused(tmp_path):
+    path, key = tmp_path / "study.jsonl", tmp_path / "study.jsonl.key"
+    charge(Account(str(path)), [entry("a")], 1e-3)
+    kept = key.read_bytes()
+    key.write_bytes(kept[:10])
+    with pytest.raises(InputError, match="study.jsonl.key is damaged: restore it from a copy"):
+        charge(Account(str(path)), [entry("a")], 1e-3)
+    assert len(ids(path)) == 1
+    key.unlink()
+    charge(Account(str(path)), [entry("a")], 1e-3)
+    assert len(ids(path)) == 2
 
 
 def test_what_goes_over_the_total_is_refused_and_not_entered(tmp_path):

@@ -178,6 +178,19 @@ class Run(FitSettings):
         parts = (self.dataset.name, self.method.name, self.mechanism.name)
         return "/".join((*self.tag.split("/"), *parts, f"eps-{self.epsilon:g}")).lstrip("/")
 
+    @property
+    def published(self):
+        """Settings for the manifest, and the digest of the owners' table if these do not have it.
+
+        A digest tells anybody whether a guess of all rows is right, so it stands with exact test
+        errors only, as all else that is exact.
+        """
+        dataset = self.settings["dataset"]
+        if self.evaluation == "exact" or "sha256" not in dataset:
+            return self.settings, None
+        others = {key: value for key, value in dataset.items() if key != "sha256"}
+        return self.settings | {"dataset": others}, dataset["sha256"]
+
     def stated(self, statement, others=()):
         """The statement of a fit within the run: with what was bought besides, and all caveats."""
         for words, epsilon in self.beside.items():

@@ -1,12 +1,16 @@
 """The ledger of a study: one file that says what all runs on the same owners have spent.
 
 Every fit that lets something cross is one line, written before the fit starts: a checksum over the
-line and the checksum before it, and what the fit spends at most. Lines are only added.
+line and the checksum before it, and what the fit spends at most. Lines are only added. Tables and
+fits have names by a key in a file beside it: without the key a name tells nothing of the rows.
 """
 
 import hashlib
+import hmac
 import json
 import os
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,6 +70,34 @@ def _checksum(before, text):
     return hashlib.sha256(f"{before} {text}".encode()).hexdigest()[:32]
 
 
+def key_of(path):
+    """The secret of a ledger, 32 bytes in ``<path>.key``, which is made where there is none.
+
+    With another one, fits that were charged before are charged again.
+
+    Raises
+    ------
+    InputError
+        One line for a damaged one.
+    """
+    path = Path(f"{path}.key")
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secrets.token_hex(32)}\n")
+    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    require(
+        re.fullmatch("[0-9a-f]{64}", text),
+        f"{path} is damaged: restore it from a copy, or delete it (then what is in the ledger is "
+        "charged again where it is run again)",
+    )
+    return bytes.fromhex(text)
+
+
+def keyed(key, text):
+    """The name of a fit or a table in a ledger: HMAC-SHA256 under its key, 16 digits."""
+    return hmac.new(key, text.encode(), "sha256").hexdigest()[:16]
+
+
 def entries_of(path):
     """Entries of a ledger, each checked against the chain of checksums.
 
@@ -118,7 +150,8 @@ def charge(account, new, delta):
     ----------
     account : Account
     new : list of dict
-        Each with what `ENTRY` names, `spent` as `Spent.as_dict`, and more that is worth knowing.
+        Each with what `ENTRY` names, `spent` as `Spent.as_dict`, and more that is worth knowing; id
+        and data are `keyed` in the file.
     delta : float
         Of the run, where the account has none.
 
@@ -131,6 +164,8 @@ def charge(account, new, delta):
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         entries, checksum, length = entries_of(path)
+        key = key_of(path)
+        new = [e | {name: keyed(key, e[name]) for name in ("id", "data")} for e in new]
         known = {entry["id"] for entry in entries}
         new = [entry for entry in new if entry["id"] not in known]
         before = total_of(entries)

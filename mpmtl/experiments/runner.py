@@ -258,7 +258,8 @@ def execute(run, out=None, explained=(), wait=False, brief=False):
     notes = getattr(run.dataset, kind, ())
     names = {"tag": run.tag, "dataset": run.dataset.name, "method": run.method.name}
     names |= {"mechanism": run.mechanism.name, "grid": run.grid}
-    with RunFolder(path, run.settings, run.overwrite, wait) as folder:
+    settings, table = run.published
+    with RunFolder(path, settings, run.overwrite, wait, table) as folder:
         todo = [
             r
             for r in range(run.n_replicates)

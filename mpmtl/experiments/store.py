@@ -47,6 +47,7 @@ COLUMNS = {
 }
 OPTIONAL = ("owners",)  # tables that are not there without rows
 JOURNAL = "journal.jsonl"
+TABLE = "table.sha256"  # digest of the owners' table, where the manifest must not have it
 #: Folders whose files change no number, but for those named.
 APART = {"experiments": {"config.py", "runner.py", "tuning.py", "audit.py"}, "paper": set()}
 
@@ -247,6 +248,13 @@ def _now():
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def table_of(folder):
+    """Digest of the owners' table that a run's folder has beside its manifest, or None."""
+    with suppress(OSError):
+        return (Path(folder) / TABLE).read_text(encoding="utf-8").strip()
+    return None
+
+
 def replicates_in(folder):
     """Number of finished replicates in the journal of a run's folder, without reading them."""
     journal = folder / JOURNAL
@@ -265,6 +273,9 @@ class RunFolder:
     overwrite : bool
     wait : bool
         Wait for another process that has the folder instead of refusing it.
+    table : str or None
+        Digest of the owners' table, if it must not stand in the manifest; it has a file of its own
+        and is compared like a setting.
 
     Raises
     ------
@@ -272,10 +283,11 @@ class RunFolder:
         One line: locked, other settings, damaged, or not writable.
     """
 
-    def __init__(self, path, settings, overwrite=False, wait=False):
+    def __init__(self, path, settings, overwrite=False, wait=False, table=None):
         self.path = Path(path)
         self.settings = json.loads(json.dumps(settings))
         self.overwrite = overwrite
+        self.table = table
         self.patience = -1 if wait else 0  # seconds; -1 has no end
         self.dropped = 0
 
@@ -325,12 +337,12 @@ class RunFolder:
     def _open(self):
         self.started, self.attempt = _now(), secrets.token_hex(8)
         if self.overwrite:
-            for path in (self.journal, self.manifest_path):
+            for path in (self.journal, self.manifest_path, self.path / TABLE):
                 path.unlink(missing_ok=True)
         self.records = self._read_journal()
         with suppress(OSError, ValueError, KeyError, TypeError):  # one that was stopped goes on
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
-            if manifest["settings"] == self.settings:
+            if manifest["settings"] == self.settings and table_of(self.path) == self.table:
                 self.attempt = str(manifest["attempt"])
         if self.records:  # without a finished replicate there is nothing to protect
             self._check_manifest()
@@ -346,6 +358,8 @@ class RunFolder:
                 "beside it are not known: overwrite=true starts the run again"
             ) from None
         changed = differences(old, self.settings)
+        if table_of(self.path) != self.table:
+            changed.append("the table's content")
         if code != code_version():
             changed.append(f"code version: {code} -> {code_version()}")
         if changed:
@@ -422,6 +436,10 @@ class RunFolder:
             **blocks,
         }
         with self.explained():
+            if self.table:
+                write_atomic(self.path / TABLE, f"{self.table}\n")
+            else:
+                (self.path / TABLE).unlink(missing_ok=True)
             write_atomic(self.manifest_path, json.dumps(content, indent=1) + "\n")
 
     def write_card(self, text):

@@ -5,6 +5,7 @@ import pandas as pd
 
 from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import accuracy, saved_rows
+from mpmtl.experiments.store import table_of
 from mpmtl.experiments.sweep import together
 from mpmtl.metrics import METRICS
 from mpmtl.paper.intervals import half_width, summary
@@ -138,6 +139,7 @@ def spent(ran):
     rows = []
     for run in ran.itertuples():
         if block := run.manifest.get("spent"):
-            data = run.manifest["settings"]["dataset"].get("sha256", run.dataset)
+            table = run.manifest["settings"]["dataset"].get("sha256") or table_of(run.source)
+            data = table or run.dataset
             rows.append({"dataset": run.dataset, "spent": block | {"data": data}})
     return together(rows)
