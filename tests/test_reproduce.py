@@ -15,7 +15,7 @@ from mpmtl.experiments.forecast import finished, forecast
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import RunFolder
 from mpmtl.experiments.sweep import jobs
-from mpmtl.paper.catalogue import FIGURES, KINDS, Figure
+from mpmtl.paper.catalogue import FIGURES, KINDS, Figure, file_of
 from mpmtl.paper.reproduce import jobs_of, plan, reproduce
 
 EXAMPLE = Figure("Fig. 2", "model_leakage", "model_leakage")
@@ -150,6 +150,20 @@ def test_runs_and_draws(tmp_path, monkeypatch, capfd):
     times = (tmp_path / "results/smoke/times.csv").read_bytes()
     assert reproduce("smoke", [EXAMPLE]) == 0  # nothing was left to do
     assert (tmp_path / "results/smoke/times.csv").read_bytes() == times
+
+
+@pytest.mark.slow
+def test_every_figure_of_data_that_are_built_in_is_made(tmp_path, monkeypatch):
+    """What `make smoke` does where no real data are."""
+    monkeypatch.setenv("MPMTL_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert reproduce("smoke") == 0
+    of_real_data = {"school", "lsoa2"}
+    names = [
+        file_of(f.kind, f.values) for f in FIGURES if f.values.get("dataset") not in of_real_data
+    ]
+    for name in names:
+        assert (tmp_path / f"results/smoke/figures/{name}.png").is_file(), name
 
 
 def test_the_script_prints_a_plan(tmp_path):
