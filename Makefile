@@ -60,7 +60,7 @@ data: install  ## fetch the real data sets into data/ (needs internet)
 
 test: $(VENV)/tools  ## lint and all tests but the slow statistical ones
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 test-full: $(VENV)/tools  ## all tests, the slow statistical ones included
 	$(BIN)/python -m pytest

@@ -344,7 +344,12 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+SLOW = {"fedrep", "dp_mtrl"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in METHODS]
+)
 def test_methods_that_are_fitted_anew_each_time(name):
     mechanism, method, expected = METHODS[name]
     result = audit(mechanism, 1.0, DELTA, method=method, samples=400, m=8)
