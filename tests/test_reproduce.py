@@ -42,8 +42,8 @@ def test_every_figure_has_its_experiment_and_its_script():
 
 
 def test_jobs_are_the_sweep_with_repeated_runs_once():
-    runs = jobs_of(thin("privacy_accuracy_low_rank", "epsilon=0.1,1"), "laptop")
-    assert len(runs) == 2 + 4 * 2  # stl and mtl do not depend on epsilon
+    runs = jobs_of(named("privacy_accuracy_low_rank"), "laptop")
+    assert len(runs) == 2 + 4 * 5  # stl and mtl do not depend on epsilon
     assert {run.method.name for run in runs} == {"stl", "mtl", "lr", "gs", "dp_mtrl", "dp_aggr"}
     assert len({run.folder for run in jobs_of(named("task_number"), "smoke")}) == 15
 
@@ -81,8 +81,8 @@ def test_accuracy_is_drawn_of_the_experiments_methods_and_mechanisms():
 
 
 def test_a_scale_may_have_thinner_sweeps():
-    runs = jobs_of(thin("training_percentage_lsoa2", "method=stl_best,lr,gs"), "laptop")
-    assert len(runs) == 4 * (1 + 2 * 2)  # shares x (methods without noise + private x budgets)
+    runs = jobs_of(named("training_percentage_lsoa2"), "laptop")
+    assert len(runs) == 4 * (2 + 4 * 2)  # shares x (methods without noise + private x budgets)
     assert {run.n_replicates for run in runs} == {5}
     assert {run.epsilon for run in runs} == {0.1, 10, float("inf")}
     assert {run.tuning.density for run in runs} == {"coarse"}

@@ -337,7 +337,7 @@ class RunFolder:
     def _open(self):
         self.started, self.attempt = _now(), secrets.token_hex(8)
         if self.overwrite:
-            for path in (self.journal, self.manifest_path, self.path / TABLE):
+            for path in (self.journal, self.manifest_path):
                 path.unlink(missing_ok=True)
         self.records = self._read_journal()
         with suppress(OSError, ValueError, KeyError, TypeError):  # one that was stopped goes on
