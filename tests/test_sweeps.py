@@ -1,14 +1,19 @@
 """Sweeps whose jobs differ in what names no folder: every job keeps its results."""
 
 import json
+from functools import partial
+from itertools import product
 
 import pandas as pd
 import pytest
-from conftest import TINY, mpmtl_run
+from conftest import ROOT, TINY, mpmtl_run
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from mpmtl import InputError
-from mpmtl.experiments.config import build
-from mpmtl.experiments.sweep import folders_apart, jobs
+from mpmtl.experiments.config import build, register_schema
+from mpmtl.experiments.sweep import choices_of, conf_dir, configs, folders_apart, jobs
 
 
 def settings_below(folder):
@@ -34,6 +39,42 @@ def test_no_two_settings_share_a_folder(swept, n_jobs):
     made = jobs("config", build, [*words, *folders_apart("config", build, words)])
     assert len(made) == n_jobs
     assert len({job.folder for job in made}) == n_jobs
+
+
+SWEPT = [
+    ["method=lr,stl", "epsilon=0.1,1e-3,3", "seed=0,1"],
+    ["method=lr/gaussian,gs", "method.grid.lam=[0.1],[1,2]", "dataset.n=10,11"],
+    ["dataset={n:7}", "dataset.n=10,11"],  # the order of words counts
+    ["dataset.n=10,11", "dataset={n:7}"],
+    ["tag='a b','${seed}',''", "seed=choice(1,2)", "+dataset.other=1,2"],
+    ["epsilon=1,word"],
+    ["method=lr,stl", "method.n_rounds=2,3"],
+    ["method.grid=1,2", "method.grid.lam=[3]"],
+]
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
+
+
+def yaml_or_refusal(make):
+    try:
+        return [OmegaConf.to_yaml(cfg) for cfg in make()]
+    except HydraException as error:
+        return type(error), str(error), str(error.__cause__)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*SWEPT, *(pytest.param([f"experiment={e}"], marks=pytest.mark.slow) for e in EXPERIMENTS)],
+    ids=" ".join,
+)
+def test_configs_of_a_sweep_are_those_that_hydra_composes(words):
+    """Each by itself; and what cannot be is refused in the same words."""
+    register_schema()
+    name = "audit" if words == ["experiment=privacy_audit"] else "config"
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        choices = choices_of(name, words)
+        composed = [partial(compose, name, list(c)) for c in product(*choices.values())]
+        expected = yaml_or_refusal(lambda: (make() for make in composed))
+        assert yaml_or_refusal(lambda: configs(name, choices)) == expected
 
 
 @pytest.mark.parametrize(
