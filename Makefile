@@ -14,12 +14,12 @@ $(BIN)/mpmtl-run: pyproject.toml
 	  { echo "mpmtl needs Python 3.11 to 3.13: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing mpmtl and what it needs in $(VENV): about a minute"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(VENV)/tools: $(BIN)/mpmtl-run
 	@echo "installing what the tests need (pytest, cvxpy, dask and others) in $(VENV): about a minute"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,oracle,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test,oracle,cluster]'
 	@touch $@
 
 install: $(BIN)/mpmtl-run  ## virtual environment in .venv with mpmtl alone; other targets add their tools
@@ -73,16 +73,16 @@ bench: $(VENV)/tools  ## time every method, whole runs and other solvers: tables
 
 bench-tables: install  ## compare with ridge, mixed and pooled models on 20 real tables, 30 minutes
 	@echo "installing the models to compare with in $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tables]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[tables]'
 	$(BIN)/python scripts/bench_tables.py --docs docs/tables.md
 
 federated: install  ## Flower, for owners that keep their data (docs/federated.md): half a minute, 200 MB
 	@echo "installing Flower in $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[federated]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[federated]'
 
 docs: install  ## the documentation as a site, docstrings included: build/docs/index.html, about a minute
 	@echo "installing what builds the site (Sphinx) in $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[docs]'
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 	@echo build/docs/index.html
 

@@ -256,9 +256,9 @@ EVERY = (1, 8, 15, 25, 40)
 )
 def test_a_killed_run_goes_on_to_the_same_bytes(n_jobs, moments, tmp_path):
     """SIGKILL at some moments of one run; the last start completes it."""
-    words = (f"n_jobs={n_jobs}", f"n_replicates={max(moments) + 15}")
-    arguments = ["method=lr", "epsilon=0.1", *TINY[:-1], *words]
-    whole = mpmtl_run(*arguments, "results_dir=whole", cwd=tmp_path)
+    arguments = ["method=lr", "epsilon=0.1", *TINY[:-1], f"n_replicates={max(moments) + 15}"]
+    whole = mpmtl_run(*arguments, "n_jobs=1", "results_dir=whole", cwd=tmp_path)
+    arguments.append(f"n_jobs={n_jobs}")
     assert whole.returncode == 0, whole.stderr
     journal = tmp_path / "killed/low_rank/lr/wishart/eps-0.1/journal.jsonl"
     kills = 0

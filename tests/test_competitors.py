@@ -34,6 +34,7 @@ from mpmtl.methods import (
     SharedRepresentation,
     TaskRelations,
     TaskRelationsCandidate,
+    averaging,
 )
 from mpmtl.methods.group_privacy import instance_budget
 from mpmtl.methods.representation import (
@@ -268,10 +269,13 @@ def test_aggr_is_the_mean_of_local_models_and_dp_aggr_without_noise_is_aggr(rng)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "l2"])
-def test_dp_aggr_noise_is_calibrated(noise, rng):
+def test_dp_aggr_noise_is_calibrated(noise, rng, monkeypatch):
+    """The local models, which have no noise, are solved once."""
     datafit = datafit_for(ragged_data(rng, 5, 3, "binary"))
     method, candidate = Average("dp_aggr", private=True, noise=noise), AverageCandidate(0.3)
     budget = Budget(OutputPerturbation(), 0.7, 1e-3)
+    models = averaging.ridge_solver(replace(datafit, average=True))(np.array([0.3]))
+    monkeypatch.setattr(averaging, "ridge_solver", lambda _: lambda lams: models)
     centre = fit_one(method, datafit, candidate)[0]
     b = np.array([fit_one(method, datafit, candidate, budget, seed=s)[0] for s in range(2000)])
     scale = 2 / (datafit.n.min() * (0.7 / datafit.n.max()) * 0.3)
@@ -360,7 +364,7 @@ def test_lr_sp_without_noise_solves_its_problem(local, penalty, rng):
     lam1, lam2 = 1.0, 0.8
     log = FitLog()
     method = Decomposed("lr_sp", penalty, private=True, local=local)
-    candidate = DecomposedCandidate(lam1, 6000, True, False, alpha=0.0, K=1e6, lam_local=lam2)
+    candidate = DecomposedCandidate(lam1, 3000, True, False, alpha=0.0, K=1e6, lam_local=lam2)
     W = fit_one(method, datafit, candidate, FREE, log=log)
     Q = log.arrays["local"]
     from mpmtl.penalties import penalty_named

@@ -78,9 +78,10 @@ def small_disk(tmp_path):
 
 
 def test_a_disk_that_fills_up_keeps_what_is_finished(small_disk, tmp_path):
-    arguments = [*ARGUMENTS, "n_jobs=2", "n_replicates=30"]
-    whole = mpmtl_run(*arguments, "results_dir=whole", cwd=tmp_path)
+    arguments = [*ARGUMENTS, "n_replicates=30"]
+    whole = mpmtl_run(*arguments, "n_jobs=1", "results_dir=whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
+    arguments.append("n_jobs=2")
     full = mpmtl_run(*arguments, f"results_dir={small_disk}", cwd=tmp_path)
     assert full.returncode == 2
     assert full.stderr.strip().count("\n") == 0, full.stderr
