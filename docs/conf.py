@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 import mpmtl
 
 project, author, release = "mpmtl", "the authors of mpmtl", mpmtl.__version__
-copyright = "MIT licence"
+copyright = f"{author}, MIT licence"
 extensions = [
     "myst_parser",
     "numpydoc",

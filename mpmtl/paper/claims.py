@@ -334,7 +334,8 @@ def as_markdown(table):
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in table.itertuples():
-        cells = (row.statement, row.source, row.verdict, row.needed, row.measured, row.settings)
+        measured = row.measured.replace("; ", "<br>")
+        cells = (row.statement, row.source, row.verdict, row.needed, measured, row.settings)
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     tried = table[table.tried != ""]
     if len(tried):
