@@ -1,5 +1,7 @@
 """Claims: verdicts follow from intervals over replicates; what was not run is not decided."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -146,13 +148,16 @@ def test_other_settings_are_tried_with_the_same_check(results):
     )
     (row,) = check_all(results, [claim]).itertuples()
     assert row.settings == "smoke, 4 replicates"
-    assert row.tried.startswith("shorter: ")
+    assert row.tried.startswith("shorter\t")
     (tried,) = Runs(runs(results), results).tried("example")
     claim.check(tried[1])
     assert tried[1].settings == "smoke but for lam, 3 replicates"
     text = as_markdown(check_all(results, [claim]))
     assert "| A\\|B | Fig. 0 |" in text
-    assert "## What else was tried" in text
+    table = text.partition("## What else was tried\n\n")[2].splitlines()
+    assert table[0] == "| statement | with | verdict | measured |"
+    assert table[2].startswith("| A\\|B | shorter | ")
+    assert len({re.sub(r"\\\|", "", line).count("|") for line in table}) == 1
 
 
 def test_the_script(results, tmp_path):

@@ -288,7 +288,7 @@ def check_all(root, claims=CLAIMS):
     -------
     DataFrame
         Columns id, statement, source, measured, verdict, needed (what would decide an open one),
-        settings, tried.
+        settings, tried (a line for each folder: label, verdict and what was measured, with tabs).
     """
     own, rows = Runs(reader.runs(root), root), []
     for claim in claims:
@@ -297,7 +297,7 @@ def check_all(root, claims=CLAIMS):
         tried = []
         for label, others in own.tried(claim.name):
             other, what, _ = measured(claim, others)
-            tried.append(f"{label}: {other} ({what})")
+            tried.append("\t".join((label, other, what)))
         rows.append(
             {
                 "id": claim.name,
@@ -307,7 +307,7 @@ def check_all(root, claims=CLAIMS):
                 "verdict": verdict,
                 "needed": enough,
                 "settings": own.settings,
-                "tried": "; ".join(tried),
+                "tried": "\n".join(tried),
             }
         )
     return pd.DataFrame(rows)
@@ -333,12 +333,21 @@ def as_markdown(table):
         "| statement | where | verdict | to decide | measured | settings |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for row in table.itertuples():
-        measured = row.measured.replace("; ", "<br>")
-        cells = (row.statement, row.source, row.verdict, row.needed, measured, row.settings)
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    lines += [
+        _line(r.statement, r.source, r.verdict, r.needed, r.measured, r.settings)
+        for r in table.itertuples()
+    ]
     tried = table[table.tried != ""]
     if len(tried):
-        lines += ["", "## What else was tried", ""]
-        lines += [f"- {row.statement} {row.tried}." for row in tried.itertuples()]
+        lines += ["", "## What else was tried", "", "| statement | with | verdict | measured |"]
+        lines.append("| --- | --- | --- | --- |")
+    for row in tried.itertuples():
+        for k, other in enumerate(row.tried.split("\n")):
+            lines.append(_line("" if k else row.statement, *other.split("\t")))
     return "\n".join(lines) + "\n"
+
+
+def _line(*cells):
+    """A row of a Markdown table; each comparison in a line of its own."""
+    texts = (str(cell).replace("|", "\\|").replace("; ", "<br>") for cell in cells)
+    return "| " + " | ".join(texts) + " |"

@@ -33,7 +33,7 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 .number { text-align: right; }
 .answer { font-size: 1.1rem; border-left: 4px solid #0059a0; padding-left: .8rem; }
 td { white-space: nowrap; }
-td.long { white-space: normal; min-width: 11rem; }
+td.long { white-space: pre-line; min-width: 11rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr));
   gap: 2rem 1.5rem; align-items: start; grid-auto-flow: dense; }
 figure { margin: 0; }
