@@ -12,6 +12,7 @@ from mpmtl.errors import ResultsError
 from mpmtl.experiments.reader import runs
 from mpmtl.paper.checks import Runs, below
 from mpmtl.paper.claims import CLAIMS, Claim, as_markdown, check_all
+from mpmtl.paper.tried import TRIED, jobs_of
 from mpmtl.paper.verdicts import FAILS, HOLDS, OPEN, Comparison, judge, replicates_needed
 
 
@@ -151,13 +152,36 @@ def test_other_settings_are_tried_with_the_same_check(results):
     assert row.tried.startswith("shorter\t")
     (tried,) = Runs(runs(results), results).tried("example")
     claim.check(tried[1])
-    assert tried[1].settings == "smoke but for lam, 3 replicates"
+    assert tried[1].settings == "smoke; smoke but for lam, 3 to 4 replicates"  # stl is its own
     text = as_markdown(check_all(results, [claim]))
     assert "| A\\|B | Fig. 0 |" in text
     table = text.partition("## What else was tried\n\n")[2].splitlines()
     assert table[0] == "| statement | with | verdict | measured |"
     assert table[2].startswith("| A\\|B | shorter | ")
     assert len({re.sub(r"\\\|", "", line).count("|") for line in table}) == 1
+
+
+def test_what_other_settings_leave_out_is_of_the_claims_own_runs(results):
+    """But for data that are drawn with other settings."""
+    for label, word in (("steps", "method.grid.lam=[0.1]"), ("data", "dataset.noise=2")):
+        run_all(results, 4, ("method=lr", "epsilon=1", word, f"tag=tried/other/{label}"))
+    own = Runs(runs(results), results)
+    tried = dict(own.tried("other"))
+    (pair,) = below(tried["steps"], "low_rank", "lr", "mtl_lr", [1])
+    errors = tried["steps"].error("low_rank", "lr", 1) - own.error("low_rank", "mtl_lr")
+    np.testing.assert_array_equal(pair.values, errors)
+    assert not tried["steps"].error("low_rank", "lr", 1).equals(own.error("low_rank", "lr", 1))
+    with pytest.raises(ResultsError, match="no finished run of low_rank mtl_lr"):
+        below(tried["data"], "low_rank", "lr", "mtl_lr", [1])
+
+
+@pytest.mark.parametrize("label", TRIED)
+def test_settings_to_try_are_runs_for_a_claim(label):
+    made = jobs_of(label, "smoke")
+    assert label.partition("/")[0] in {claim.name for claim in CLAIMS}
+    assert made
+    assert all(run.tag.startswith(f"tried/{label}") for run in made)
+    assert len({run.folder for run in made}) == len(made)
 
 
 def test_the_script(results, tmp_path):

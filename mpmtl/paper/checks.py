@@ -23,6 +23,14 @@ PRIVACY = {
 }
 
 
+_SAME = ["experiment", "dataset", "method", "privacy", "epsilon"]
+
+
+def _data_settings(table):
+    """Settings of the data of each run of `reader.runs`, in words."""
+    return [str(row) for row in table.filter(like="dataset.").to_numpy(dtype=object).tolist()]
+
+
 class Runs:
     """Errors of the runs of a results folder, by replicate.
 
@@ -51,8 +59,13 @@ class Runs:
         }
 
     def tried(self, claim):
-        """Runs with other settings, tagged ``tried/<claim>/<label>``: pairs of label and `Runs`."""
+        """Runs with other settings, tagged ``tried/<claim>/<label>``: pairs of label and `Runs`.
+
+        What such a folder does not have is that of the claim's own runs, but for data sets that it
+        draws with other settings.
+        """
         start = f"tried/{claim}/"
+        rest = self.finished[~self.finished.tag.str.startswith("tried/")]
         tags = self.finished.tag[self.finished.tag.str.startswith(start)].str.removeprefix(start)
         labels = tags.str.split("/").str[0]
         for label in sorted(labels.unique()):
@@ -60,7 +73,13 @@ class Runs:
             part = self.finished.loc[own.index].assign(
                 tag=own, experiment=own.str.split("/").str[0]
             )
-            yield label, Runs(part, self.root / start / label)
+            taken = part.set_index(_SAME).index
+            others = rest[rest.experiment.isin(part.experiment)]
+            others = others[~others.set_index(_SAME).index.isin(taken)]
+            drawn = set(zip(part.dataset, _data_settings(part), strict=True))
+            same = zip(others.dataset, _data_settings(others), strict=True)
+            kept = [pair in drawn or pair[0] not in set(part.dataset) for pair in same]
+            yield label, Runs(pd.concat([part, others[kept]]), self.root / start / label)
 
     def chosen(self, dataset, method, epsilon, experiment="", share=None):
         """Runs of a method with the mechanism that the paper gives it; `epsilon` if it has one."""
