@@ -175,7 +175,12 @@ def test_what_other_settings_leave_out_is_of_the_claims_own_runs(results):
         below(tried["data"], "low_rank", "lr", "mtl_lr", [1])
 
 
-@pytest.mark.parametrize("label", TRIED)
+FIRST = {label.partition("/")[0]: label for label in reversed(TRIED)}.values()  # of each claim
+
+
+@pytest.mark.parametrize(
+    "label", [pytest.param(n, marks=[pytest.mark.slow] * (n not in FIRST)) for n in TRIED]
+)
 def test_settings_to_try_are_runs_for_a_claim(label):
     made = jobs_of(label, "smoke")
     assert label.partition("/")[0] in {claim.name for claim in CLAIMS}
