@@ -6,10 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from conftest import TINY, mpmtl_run, ragged_data
+from conftest import ROOT, TINY, mpmtl_run, ragged_data
 
 from mpmtl.experiments import layout
 from mpmtl.experiments.layout import Progress, card_text, table_text
+from mpmtl.experiments.sweep import report
 from mpmtl.experiments.terminal import caveats_of
 from mpmtl.metrics import dominating, evaluate
 from mpmtl.privacy.statements import CAVEATS
@@ -60,6 +61,17 @@ def test_an_error_is_one_line_but_on_a_narrow_terminal(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert max(map(len, lines)) <= 60
     assert " ".join(lines) == f"error: {WORDS} {WORDS}"
+    report([{"name": "seed=1", "error": WORDS}], table=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert " ".join(" ".join(lines[1:]).split()) == f"seed=1: {WORDS}"
+
+
+def test_all_that_is_said_on_standard_error_is_said_so():
+    """By `layout.say`: nothing else prints there."""
+    for path in (ROOT / "mpmtl").rglob("*.py"):
+        if path.name != "layout.py":
+            assert "file=sys.stderr" not in path.read_text(), path
 
 
 def test_without_a_terminal_tables_stay_whole_and_cards_have_a_width(monkeypatch):

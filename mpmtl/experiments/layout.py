@@ -42,10 +42,15 @@ def one_line(text, rest="    "):
     return filled(text, rest=rest, to=columns() or len(text) + 1)
 
 
+def say(line, rest="    "):
+    """A line on standard error, which goes on below itself only on a terminal."""
+    text = one_line(line, rest) if sys.stderr.isatty() else line
+    print(text, file=sys.stderr, flush=True)
+
+
 def say_error(text):
-    """An error on standard error: one line, which goes on below itself only on a terminal."""
-    line = f"error: {' '.join(str(text).split())}"
-    print(one_line(line, rest="") if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
+    """An error: one line on standard error (`say`)."""
+    say(f"error: {' '.join(str(text).split())}", rest="")
 
 
 def help_text(text):

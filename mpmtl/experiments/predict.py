@@ -24,6 +24,7 @@ from mpmtl.data.reading import (
 from mpmtl.errors import require
 from mpmtl.experiments.commands import add_format, command_parser, format_of
 from mpmtl.experiments.explain import explanation, own_units
+from mpmtl.experiments.layout import say
 
 
 def task_models(method, data, W):
@@ -232,12 +233,9 @@ def _run(options):
     values, misfits = predict(models, source.frame, task, form)
     text = _with_predictions(source, values, options.column, form, Path(options.table))
     if first["kind"] == "binary":
-        print(
-            f"{options.column}: probability that {first['target']} = {first['positive']}",
-            file=sys.stderr,
-        )
+        say(f"{options.column}: probability that {first['target']} = {first['positive']}")
     if line := _counted(models, source.frame, task, misfits):
-        print(line, file=sys.stderr)
+        say(line)
     if options.out is None:
         sys.stdout.buffer.writelines(text.encode(form.encoding).splitlines(keepends=True))
         sys.stdout.buffer.flush()

@@ -1,7 +1,6 @@
 """A sweep: the jobs that the words of a command make, carried out one by one, and what came out."""
 
 import json
-import sys
 from contextlib import suppress
 from copy import deepcopy
 from itertools import product
@@ -15,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.config import register_schema
-from mpmtl.experiments.layout import say_error
+from mpmtl.experiments.layout import say, say_error
 from mpmtl.experiments.terminal import caveats_of, sweep_table
 from mpmtl.privacy.spending import Spent, in_words
 
@@ -257,7 +256,7 @@ def report(outcomes, table=True):
             print(line, flush=True)
     failed = [outcome for outcome in outcomes if "error" in outcome]
     if failed:
-        print(f"failed jobs of the sweep ({len(failed)}; all others are done):", file=sys.stderr)
+        say(f"failed jobs of the sweep ({len(failed)}; all others are done):")
     for outcome in failed:
-        print(f"  {outcome['name']}: {outcome['error']}", file=sys.stderr)
+        say(f"  {outcome['name']}: {outcome['error']}")
     return len(failed)

@@ -13,7 +13,7 @@ from mpmtl.errors import InputError, ResultsError, require
 from mpmtl.experiments.audit import build_audit, execute_audit
 from mpmtl.experiments.config import build
 from mpmtl.experiments.forecast import finished, seconds_left, wanted
-from mpmtl.experiments.layout import columns, duration, one_line, say_error
+from mpmtl.experiments.layout import columns, duration, one_line, say, say_error
 from mpmtl.experiments.runner import execute
 from mpmtl.experiments.store import write_atomic
 from mpmtl.experiments.sweep import attempt, conf_dir, jobs, report
@@ -195,7 +195,7 @@ def reproduce(scale, figures=FIGURES, verbose=False, sure=True):
         total = [sum(row[key] or 0 for row in rows) for key in ("forecast", "measured")]
         _row(*form, "in all", "", _time(total[0] or None), _time(total[1]), "")
     for line in missing:
-        print(f"incomplete: {line}", file=sys.stderr)
+        say(f"incomplete: {line}")
     failed = sum(row["result"] == "failed" for row in rows)
     return failed if scale == "smoke" else failed + len(missing)
 
@@ -212,9 +212,7 @@ def _make(figure, runs, results, done, verbose):
             attempt(run.label, lambda run=run: run, carry_out, done, not verbose) for run in runs
         ]
         if failed := report(outcomes, table=verbose):
-            print(
-                f"{figure.name} is not drawn: {failed} of {len(runs)} jobs failed", file=sys.stderr
-            )
+            say(f"{figure.name} is not drawn: {failed} of {len(runs)} jobs failed")
             return False
         print(f"{make(figure.kind, results, **figure.values)}.png, .pdf and .csv", flush=True)
     except (InputError, ResultsError) as error:
