@@ -69,12 +69,12 @@ def answers(table):
         first = rows.iloc[0]
         name = METRICS[first.metric].name
         private = rows[rows.private]
-        words = f"{dataset}: separate tasks have {name} {first.stl:.3f}"
+        words = f"{dataset}: separate tasks have {name} {first.stl:.4f}"
         if len(private):
             best = private.iloc[0]
             words += (
                 f"; best of the private methods is {best.method} ({best.privacy}, epsilon = "
-                f"{best.epsilon:g} {best.status} for one task) with {best['mean']:.3f}, "
+                f"{best.epsilon:g} {best.status} for one task) with {best['mean']:.4f}, "
                 f"{_compared(best)}"
             )
             covered = private[private.status == "proved"]
@@ -82,18 +82,18 @@ def answers(table):
                 best = covered.iloc[0]
                 words += (
                     f"; best of those whose proved budget covers every choice is {best.method} "
-                    f"(epsilon = {best.epsilon:g}) with {best['mean']:.3f}, {_compared(best)}"
+                    f"(epsilon = {best.epsilon:g}) with {best['mean']:.4f}, {_compared(best)}"
                 )
         free = rows[~rows.private & ~rows.method.str.startswith("stl")]
         if len(free):
             best = free.iloc[0]
-            words += f"; without privacy {best.method} has {best['mean']:.3f}"
+            words += f"; without privacy {best.method} has {best['mean']:.4f}"
         lines.append(f"{words}.")
     return lines
 
 
 def _compared(row):
-    width = "" if np.isnan(row.half_width) else f" by {abs(row.gain):.3f} ± {row.half_width:.3f}"
+    width = "" if np.isnan(row.half_width) else f" by {abs(row.gain):.4f} ± {row.half_width:.4f}"
     words = {"better": "better", "worse": "worse", "open": "not surely different"}[row.verdict]
     return f"{words}{width if row.verdict != 'open' else ''}"
 
