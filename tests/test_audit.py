@@ -263,7 +263,7 @@ def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):
 @pytest.mark.parametrize("accounting", ["bound", "optimal"])
 def test_wishart_is_refuted_over_rounds(accounting):
     mechanism = Wishart(accounting=accounting)
-    result = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=1000, attack=["support", "view"])
+    result = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
     assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
     assert result.verdicts["claimed"].measured > 0.4
 
@@ -320,7 +320,7 @@ def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsi
         (Gaussian(), MeanRegularised("mr_mtl"), 40_000),
         (Laplace(), MeanRegularised("mr_mtl"), 10_000),
         (OutputPerturbation(), MeanRegularised("mr_mtl"), 40_000),
-        (Gaussian(), PrivateRelations("rl"), 20_000),
+        (Gaussian(), PrivateRelations("rl"), 40_000),
         (Gaussian(), SharedRepresentation("fedrep"), 40_000),
         pytest.param(TwoSidedWishart(), None, 150_000, marks=pytest.mark.slow),
     ],
@@ -422,7 +422,7 @@ def test_every_release_of_the_hyper_prior_is_audited(epsilon, kinds):
 def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, verdict):
     """And its models are protected by the Gaussian release either way."""
     method = replace(LR, instance_protection={"epsilon": 1.0})
-    result = audit(Gaussian(), 1.0, DELTA, method=method, samples=2000, density=density)
+    result = audit(Gaussian(), 1.0, DELTA, method=method, samples=4000, density=density)
     assert verdicts(result) == {"proved": "not refuted", "instance": verdict}
 
 

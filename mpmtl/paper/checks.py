@@ -78,7 +78,8 @@ class Runs:
             others = others[~others.set_index(_SAME).index.isin(taken)]
             drawn = set(zip(part.dataset, _data_settings(part), strict=True))
             same = zip(others.dataset, _data_settings(others), strict=True)
-            kept = [pair in drawn or pair[0] not in set(part.dataset) for pair in same]
+            names = set(part.dataset)
+            kept = [pair in drawn or pair[0] not in names for pair in same]
             yield label, Runs(pd.concat([part, others[kept]]), self.root / start / label)
 
     def chosen(self, dataset, method, epsilon, experiment="", share=None):

@@ -334,7 +334,7 @@ def as_markdown(table):
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [
-        _line(r.statement, r.source, r.verdict, r.needed, r.measured, r.settings)
+        _line(r.statement, r.source, r.verdict, r.needed, _apart(r.measured), r.settings)
         for r in table.itertuples()
     ]
     tried = table[table.tried != ""]
@@ -343,11 +343,16 @@ def as_markdown(table):
         lines.append("| --- | --- | --- | --- |")
     for row in tried.itertuples():
         for k, other in enumerate(row.tried.split("\n")):
-            lines.append(_line("" if k else row.statement, *other.split("\t")))
+            label, verdict, measured = other.split("\t")
+            lines.append(_line("" if k else row.statement, label, verdict, _apart(measured)))
     return "\n".join(lines) + "\n"
 
 
 def _line(*cells):
-    """A row of a Markdown table; each comparison in a line of its own."""
-    texts = (str(cell).replace("|", "\\|").replace("; ", "<br>") for cell in cells)
-    return "| " + " | ".join(texts) + " |"
+    """A row of a Markdown table."""
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _apart(measured):
+    """Each comparison in a line of its own."""
+    return measured.replace("; ", "<br>")

@@ -14,11 +14,11 @@ _DP_MTRL = ("method=dp_mtrl", "dataset=low_rank")
 _ONE_ROUND = "method.grid.n_rounds=[1]"
 _LARGE_RIDGE = "method.grid.lam1=[1e6,1e7,1e8]"
 
-#: What each folder ``tried/<claim>/<label>`` is made of; all else that its check compares is that
-#: of the claim's own runs (`checks.Runs.tried`).
+#: What each folder ``tried/<claim>/<label>`` is made of (behind it, an experiment's name); all else
+#: that its check compares is that of the claim's own runs (`checks.Runs.tried`).
 TRIED = {
-    "Q/K-1": (*_ALLOCATION, "grids.lr.K=[1]"),
-    "Q/T-20-100": (*_ALLOCATION, "grids.lr.n_rounds=[20,100]"),
+    "Q/K-1/budget_allocation_strong": (*_ALLOCATION, "grids.lr.K=[1]"),
+    "Q/T-20-100/budget_allocation_strong": (*_ALLOCATION, "grids.lr.n_rounds=[20,100]"),
     "dp-aggr-grows/noisy_ridge-1e-3-1e6": (
         *("method=dp_aggr", "dataset=group_sparse", "epsilon=0.1,10"),
         "method.grid.lam=[1e-3,1e-2,0.1,1,10,100,1e3,1e4,1e5,1e6]",
@@ -40,12 +40,7 @@ TRIED = {
 
 def jobs_of(label, scale):
     """The runs of a folder, each once."""
-    words = TRIED[label]
-    tag = f"tried/{label}"
-    for word in words:
-        if word.startswith("experiment="):
-            tag += "/" + word.removeprefix("experiment=")
-    return jobs("config", build, [*words, f"scale={scale}", f"tag={tag}"])
+    return jobs("config", build, [*TRIED[label], f"scale={scale}", f"tag=tried/{label}"])
 
 
 def main():
