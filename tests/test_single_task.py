@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from mpmtl.data import MultiTaskData
 from mpmtl.datafits import datafit_for
 from mpmtl.solvers import logistic
-from mpmtl.solvers.single_task import BARELY, fold_paths, ridge_path, ridge_solver
+from mpmtl.solvers.single_task import BARELY, fold_paths, ridge_of, ridge_path, ridge_solver
 
 LAMS = [1e-4, 1e-2, 1.0, 100.0]
 
@@ -23,6 +23,26 @@ def test_path_is_stationary(kind, average, d, rng):
     W = ridge_path(datafit, LAMS)
     residual = datafit.gradient(W) + np.array(LAMS)[:, None, None] * W
     assert np.abs(residual).max() < 1e-6 * max(1.0, datafit.lipschitz())
+
+
+@pytest.mark.parametrize("k", [1, 4, 40])
+def test_small_systems_are_ridge_solutions_whatever_another_task_holds(k, rng):
+    """Against least squares of the rows themselves with those of the penalty below."""
+    X, y, lam = rng.standard_normal((6, 50, k)), rng.standard_normal((6, 50)), 1e-8
+    X[1] = 0.0  # without data
+    X[2] = X[2, :1] * rng.standard_normal((50, 1))  # of rank one
+    X[3, 1:] = 0.0  # fewer rows than features
+    right = np.einsum("mnk,mn->mk", X, y)
+    rows = np.concatenate([X, np.broadcast_to(np.sqrt(lam) * np.eye(k), (6, k, k))], axis=1)
+    want = [np.linalg.lstsq(r, np.append(t, np.zeros(k)))[0] for r, t in zip(rows, y, strict=True)]
+    got = ridge_of(X.swapaxes(1, 2) @ X, right, lam)
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    for size in (1e-30, 1e8, 1e30):  # the other tasks stay as they were, to the last bit
+        X[2] = size * X[2, :1] * np.ones((50, 1))
+        again = ridge_of(X.swapaxes(1, 2) @ X, np.einsum("mnk,mn->mk", X, y), lam)
+        assert np.isfinite(again).all()
+        np.testing.assert_array_equal(np.delete(again, 2, axis=0), np.delete(got, 2, axis=0))
+        X[2] /= size
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])

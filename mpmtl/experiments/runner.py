@@ -49,7 +49,8 @@ def run_replicate(run, replicate, keep=None, engine=None):
     run : Run
     replicate : int
     keep : callable, optional
-        Keeps slow preparations for other runs, see `prepare`.
+        Keeps slow preparations for other runs: as that of `prepare`, with a key that names the
+        training data too.
     engine : object, optional
         Takes the chunks of the last fit, see `mpmtl.chunks`.
 
@@ -66,7 +67,10 @@ def run_replicate(run, replicate, keep=None, engine=None):
     def noise(fold):  # two runs never share a draw: the difference would be free of noise
         return stream(run.seed, "noise", data, settings, replicate, fold)
 
-    fit = tuned_fit(run, train, noise, replicate, keep, engine)
+    def of_data(key, compute):
+        return keep((data, *key), compute)
+
+    fit = tuned_fit(run, train, noise, replicate, keep and of_data, engine)
     chosen, log, budget, datafit = fit.chosen, fit.log, fit.budget, fit.problem.datafit
     arrays, models = log.arrays if run.evaluation == "exact" else {}, []
     if run.save_models:

@@ -162,7 +162,8 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     ----------
     keep : callable, optional
         ``keep(key, compute)`` returns the arrays of ``compute()``, or those of an earlier call with
-        the same key: what depends on the training data alone, if it takes longer than to read it.
+        the same key and training data: what depends on these alone, if it takes longer than to
+        read it.
     """
     loss_average = method.loss_average
     public = method.public_constants
@@ -183,7 +184,7 @@ def prepare(train, tuning, method, seed, replicate, keep=None):
     if keep and (parts or isinstance(datafit, LogisticLoss)):
         settings = (tuning.ridge, len(parts), tuning.stratified, loss_average, public)
         settings += (seed, replicate)
-        arrays = keep((train.digest(), *settings), partial(compute, norms=True))
+        arrays = keep(settings, partial(compute, norms=True))
     else:
         arrays = compute()
     lipschitz, start, fold_starts, tried, errors, *norms = arrays

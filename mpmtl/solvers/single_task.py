@@ -137,10 +137,13 @@ def _shrunk(rotated, values, lam):
 
 
 def ridge_of(gram, right, lam):
-    """(gram + lam I)^+ right for matrices (.., d, d) and right sides (.., d)."""
-    values, Q = _spectrum(gram)
-    coefficients = _shrunk(np.einsum("...dk,...d->...k", Q, right), values, lam)
-    return np.einsum("...dk,...k->...d", Q, coefficients)
+    """(gram + lam I)^-1 right for positive semi-definite matrices (.., k, k), right sides (.., k)
+    and lam > 0; where that is less than 4 k roundings of a matrix's trace it is these, so that no
+    task's can be singular."""
+    k = gram.shape[-1]
+    rounding = np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
+    ridge = np.maximum(lam, 4 * k * rounding)[..., None, None] * np.eye(k)
+    return np.linalg.solve(gram + ridge, right[..., None])[..., 0]
 
 
 @ridge_solver.register
