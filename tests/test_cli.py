@@ -151,6 +151,29 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, tmp_path):
     is_refused(mpmtl_run(*rest, *words, cwd=tmp_path), BAD[arguments])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("method=gs/laplace", "epsilon=2"), ("epsilon=-1",), ("methd=lr",), ("method=lr,gs",)],
+)
+def test_a_job_of_its_own_is_that_of_hydras_main(words, tmp_path):
+    """Composed once by the command itself, or by Hydra, which an override of its own asks for."""
+    done, files = [], []
+    for name, own in (("once", ()), ("twice", ("hydra.verbose=false",))):
+        (tmp_path / name).mkdir()
+        done.append(mpmtl_run(*TINY, *words, *own, cwd=tmp_path / name))
+        files.append(
+            {
+                path.relative_to(tmp_path / name): path.read_bytes()
+                for path in sorted((tmp_path / name).rglob("*"))
+                if path.name in (*TABLES, "card.txt")
+            }
+        )
+    assert done[0].returncode == done[1].returncode
+    assert done[0].stderr == done[1].stderr
+    assert files[0] == files[1]
+    assert bool(files[0]) == (done[0].returncode == 0)
+
+
 OWN_DATA = '''
 import numpy as np
 from mpmtl.data import MultiTaskData

@@ -16,12 +16,13 @@ from io import StringIO
 from pathlib import Path
 
 import hydra
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from mpmtl.errors import InputError
@@ -142,7 +143,23 @@ def _print_help(show):
     sys.exit()
 
 
-def command(config_name, schema, build, execute):
+#: Words that may make a sweep of a command, or change how Hydra works.
+HYDRAS_OWN = re.compile(r"[+~]*(experiment|hydra)\b")
+
+
+def _one_job(config_name, overrides, job):
+    """A job of its own. Hydra's main composes such settings twice, first to see whether they are a
+    sweep, which is half of the time until a run starts."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        cfg = loader.load_configuration(config_name, overrides, RunMode.RUN)
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        job(cfg)
+
+
+def command(config_name, schema, build, execute, callbacks=False):
     """Run a Hydra command; exit code 0, 1 (a job of a sweep failed), 2 (bad input).
 
     Parameters
@@ -154,6 +171,8 @@ def command(config_name, schema, build, execute):
     build, execute : callable
         ``build(cfg)`` gives a job and ``execute(job, ..., wait=bool)`` carries it out, see
         `sweep.attempt`; `wait` for another process that has the job's folder.
+    callbacks : bool
+        The config names a Hydra callback for the end of each job.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here instead of being printed
     register_schema()
@@ -181,7 +200,10 @@ def command(config_name, schema, build, execute):
                 sys.argv += folders_apart(config_name, build, overrides)
         if {"-h", "--help"} & set(options):
             _print_help(decorated(job))
-        decorated(job)()
+        if options or callbacks or any(map(HYDRAS_OWN.match, overrides)):
+            decorated(job)()
+        else:
+            _one_job(config_name, overrides, job)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -211,4 +233,4 @@ def audit_main():
     """`mpmtl-audit`, see `entry`."""
     from mpmtl.experiments.audit import build_audit, execute_audit
 
-    command("audit", AuditSchema, build_audit, execute_audit)
+    command("audit", AuditSchema, build_audit, execute_audit, callbacks=True)
