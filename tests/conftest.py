@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -107,15 +108,30 @@ def beside_others(release, w):
 TINY = ["dataset.m=12", "dataset.n=10", "dataset.d=4", "scale=smoke", "n_jobs=1"]
 
 
+COMPOSED = {}
+VALUES = ("results_dir", "data_dir", "tag", "epsilon", "delta", "seed", "n_replicates", "n_jobs")
+
+
 def make_run(*overrides, tiny=True):
-    """A `Run` composed as the command line does it."""
+    """A `Run` composed as the command line does it. Runs that differ in `VALUES` alone are copies
+    of one composed config, as those of a sweep are (`sweep.configs`)."""
     from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
 
     from mpmtl.experiments.config import build, register_schema
 
     register_schema()
+    words = [*(TINY if tiny else []), *overrides]
+    later = [word for word in words if word.split("=")[0] in VALUES]
+    rest = tuple(word for word in words if word not in later)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return build(compose("config", [*(TINY if tiny else []), *overrides]))
+        if rest not in COMPOSED:
+            COMPOSED[rest] = compose("config", list(rest))
+        cfg = deepcopy(COMPOSED[rest])
+        for word in OverridesParser.create().parse_overrides(later):
+            OmegaConf.update(cfg, word.key_or_group, word.value(), merge=True)
+        return build(cfg)
 
 
 def run_all(path, n_replicates, *runs):
