@@ -88,6 +88,7 @@ def run_on(subjects, statement=None, **settings):
     return run_audit(subjects, statement, AuditSettings(**settings), profile=False)
 
 
+@pytest.mark.slow
 def test_type_one_error_of_an_exactly_calibrated_mechanism():
     """Four pairs, two directions and several attacks, all at the limit of the guarantee: 100 audits
     at confidence 0.99 refute at most 1 in 100 (binomial, error probability 0.001)."""
@@ -98,6 +99,7 @@ def test_type_one_error_of_an_exactly_calibrated_mechanism():
     assert refuted <= stats.binom.ppf(0.999, 100, 0.01)
 
 
+@pytest.mark.slow
 def test_choosing_and_measuring_on_the_same_samples_would_be_wrong(rng):
     """Why there are two halves: without them the best of many attacks is too good."""
     n, many, wrong, right = 400, 80, 0, 0
@@ -260,7 +262,7 @@ def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):
     assert 0.85 < result.verdicts["proved"].measured / -np.expm1(-epsilon) < 1
 
 
-@pytest.mark.parametrize("accounting", ["bound", "optimal"])
+@pytest.mark.parametrize("accounting", ["bound", pytest.param("optimal", marks=pytest.mark.slow)])
 def test_wishart_is_refuted_over_rounds(accounting):
     mechanism = Wishart(accounting=accounting)
     result = audit(mechanism, 1.0, DELTA, n_rounds=3, samples=2000, attack=["support", "view"])
@@ -320,7 +322,7 @@ def test_proved_mechanisms_are_not_refuted_by_a_million_releases(mechanism, epsi
         (Gaussian(), MeanRegularised("mr_mtl"), 40_000),
         (Laplace(), MeanRegularised("mr_mtl"), 10_000),
         (OutputPerturbation(), MeanRegularised("mr_mtl"), 40_000),
-        (Gaussian(), PrivateRelations("rl"), 40_000),
+        pytest.param(Gaussian(), PrivateRelations("rl"), 40_000, marks=pytest.mark.slow),
         (Gaussian(), SharedRepresentation("fedrep"), 40_000),
         pytest.param(TwoSidedWishart(), None, 150_000, marks=pytest.mark.slow),
     ],
@@ -344,7 +346,7 @@ METHODS = {
 }
 
 
-SLOW = {"fedrep", "dp_mtrl", "rl gaussian"}
+SLOW = {"fedrep", "dp_mtrl", "mr_mtl", "rl gaussian"}
 
 
 @pytest.mark.parametrize(
@@ -356,6 +358,7 @@ def test_methods_that_are_fitted_anew_each_time(name):
     assert verdicts(result) == expected
 
 
+@pytest.mark.slow
 def test_a_method_with_a_quarter_of_its_noise_is_refuted():
     """The fitted attacks have power."""
     subjects, _ = subjects_with(quieter(Gaussian(), 0.25), MeanRegularised("mr_mtl"))
@@ -382,7 +385,7 @@ def test_the_decomposed_method_is_audited_by_its_release():
     assert verdicts(result) == {"claimed": "refuted", "proved": "not refuted"}
 
 
-@pytest.mark.parametrize("affine", [0.0, 0.15])
+@pytest.mark.parametrize("affine", [pytest.param(0.0, marks=pytest.mark.slow), 0.15])
 def test_feature_learning_is_audited_by_its_releases(affine):
     """Not refuted with its noise, refuted with half of it; what is audited is what it releases."""
     method = FeatureLearning("fl_local", "local", affine, rounds=2)
@@ -397,7 +400,13 @@ def test_feature_learning_is_audited_by_its_releases(affine):
         assert u @ u <= moments.K2 * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("epsilon", "kinds"), [(0.05, "sum parts"), (50.0, "sum covariance sum")])
+@pytest.mark.parametrize(
+    ("epsilon", "kinds"),
+    [
+        (0.05, "sum parts"),
+        pytest.param(50.0, "sum covariance sum", marks=pytest.mark.slow),
+    ],
+)
 def test_every_release_of_the_hyper_prior_is_audited(epsilon, kinds):
     """Each at mu = 1: not refuted with its noise, refuted with half of it."""
     method, m, d = FeatureLearning("fl", "hyper"), 40, 5
@@ -417,7 +426,11 @@ def test_every_release_of_the_hyper_prior_is_audited(epsilon, kinds):
 
 
 @pytest.mark.parametrize(
-    ("density", "verdict"), [("corrected", "not refuted"), ("paper", "refuted")]
+    ("density", "verdict"),
+    [
+        pytest.param("corrected", "not refuted", marks=pytest.mark.slow),
+        ("paper", "refuted"),
+    ],
 )
 def test_algorithm_5_protects_a_sample_with_the_corrected_density_only(density, verdict):
     """And its models are protected by the Gaussian release either way."""

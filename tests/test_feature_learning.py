@@ -744,7 +744,10 @@ def test_the_best_gamma_is_inside_the_grid_or_at_its_widest(case):
     assert all(len(judged.errors) == len(grid) for judged in alone)
 
 
-@pytest.mark.parametrize(("level", "rounds"), [(1.0, "auto"), (100.0, "auto"), (1.0, 0), (10.0, 0)])
+@pytest.mark.parametrize(
+    ("level", "rounds"),
+    [(1.0, "auto"), (100.0, "auto"), (1.0, 0), pytest.param(10.0, 0, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("case", SEPARATE)
 def test_nothing_shared_costs_little(case, level, rounds):
     """Without noise on releases, or without any, beside ridge at its best penalty or the tasks' own

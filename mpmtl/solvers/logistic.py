@@ -11,8 +11,9 @@ as all penalties and all folds of a task: each pass over the rows serves all of 
 """
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky
-from scipy.linalg.lapack import dpotri
+from numpy.linalg import LinAlgError
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import expit
 
 from mpmtl.datafits import logistic_loss
@@ -50,7 +51,7 @@ def newton(X, y, c, lam, center, w):
     """
 
     def newton_step(factor, gradient):
-        direction = cho_solve(factor, gradient, check_finite=False)
+        direction, _ = dpotrs(factor, gradient)
         return direction, gradient @ direction
 
     floor = max(1e-16 * np.max(c, initial=0.0) * np.vdot(X, X), 1e-300)  # a Hessian can vanish
@@ -66,10 +67,13 @@ def newton(X, y, c, lam, center, w):
         if fresh:
             root = X * np.sqrt(c * p * (1 - p))[:, None]
             hessian = root.T @ root
-            least = 1e-12 * max(np.trace(hessian), floor)  # so that it can be factorised
-            ridge = np.maximum(lam, least)
-            hessian[np.diag_indices_from(hessian)] += ridge
-            factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
+            diagonal = np.einsum("kk->k", hessian)  # a view
+            least = 1e-12 * max(diagonal.sum(), floor)  # so that it can be factorised
+            diagonal += np.maximum(lam, least)
+            # LAPACK itself: with few features scipy's checks take longer than the factorisation.
+            factor, failed = dpotrf(hessian.T, overwrite_a=1, clean=0)  # its transpose is itself
+            if failed:
+                raise LinAlgError("the Hessian is not positive definite")
             direction, decrement = newton_step(factor, gradient)
         if decrement <= 2 * (TOL if fresh else TOL**2) * value:
             return w - direction  # this step is paid for, and gains more digits

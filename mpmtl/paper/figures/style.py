@@ -87,6 +87,7 @@ def figure(path, table, width=COLUMN, height=2.6, **subplots):
                 drawn.supxlabel(MARK_WORDS, size=6, x=0.99, ha="right")
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})
+        drawn.set_layout_engine("none")  # laid out already, which takes as long as to draw
         drawn.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     pd.DataFrame(table).to_csv(path.with_suffix(".csv"), index=False)
 
