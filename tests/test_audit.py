@@ -252,7 +252,7 @@ def verdicts(result):
     return {name: str(verdict) for name, verdict in result.verdicts.items()}
 
 
-@pytest.mark.parametrize("d", [1, 5])
+@pytest.mark.parametrize("d", [1, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("attack", ["support", "view"])
 def test_wishart_is_refuted_on_the_release_and_on_the_view(epsilon, d, attack):

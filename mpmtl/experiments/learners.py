@@ -140,13 +140,8 @@ class Learner(LinearModels):
         """
         own = _own_configs(self.config_dir)
         names = tuple(_choice(self, group, own) for group in GROUPS)
-        cfg = deepcopy(_composed(names)) if own is None else _compose(names, own)
-        for key, value in self._own().items():
-            _put(cfg, key.split("__"), _plain(key, value))
-        try:
-            groups = {group: OmegaConf.to_container(cfg[group], resolve=True) for group in GROUPS}
-        except OmegaConfBaseException as error:
-            raise InputError(one_line(error)) from error
+        values = json.dumps({key: _plain(key, value) for key, value in self._own().items()})
+        groups = deepcopy(_known(names, values)) if own is None else _groups(names, values, own)
         epsilon, delta = self.epsilon, self.delta
         auto = isinstance(delta, str) and delta == "auto"
         require(is_finite(epsilon), f"epsilon = {shown(epsilon)}: give a number above 0")
@@ -446,8 +441,20 @@ def _compose(names, own=None):
             return compose("config", words)
 
 
+def _groups(names, values, own=None):
+    """The settings of these choices by group, with values of a learner's own, as JSON."""
+    cfg = deepcopy(_composed(names)) if own is None else _compose(names, own)
+    for key, value in json.loads(values).items():
+        _put(cfg, key.split("__"), value)
+    try:
+        return {group: OmegaConf.to_container(cfg[group], resolve=True) for group in GROUPS}
+    except OmegaConfBaseException as error:
+        raise InputError(one_line(error)) from error
+
+
 #: The same without a folder of one's own, kept; not to be changed.
 _composed = lru_cache(maxsize=256)(_compose)
+_known = lru_cache(maxsize=256)(_groups)
 
 
 def _put(cfg, path, value):
