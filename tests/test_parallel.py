@@ -3,6 +3,7 @@
 import os
 import signal
 import warnings
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -16,14 +17,29 @@ SWEEP = ("-m", "method=lr,mtl_lr", "epsilon=0.1,1", *TINY)
 FOLDERS = ("lr/wishart/eps-0.1", "lr/wishart/eps-1", "mtl_lr/none/eps-inf")
 
 
-@pytest.fixture(scope="module")
-def scheduler():
+@contextmanager
+def dask_cluster():
     """Address of a dask cluster with two workers."""
     distributed = pytest.importorskip("distributed", reason="needs the cluster extra")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    with dask_cluster() as address:
+        yield address
+
+
+@pytest.fixture
+def one_that_loses_workers():
+    """A cluster of its own that gives a task up when its first worker died: a worker that is killed
+    while it starts is not started again, and a later test would wait for ever."""
+    dask = pytest.importorskip("dask", reason="needs the cluster extra")
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), dask_cluster() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +80,15 @@ def dies(mark, item):
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given to the executor")
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_a_worker_that_always_dies_is_reported(engine, request):
-    workers = Local() if engine == "local" else Dask(request.getfixturevalue("scheduler"))
+    dask = "one_that_loses_workers"
+    workers = Local() if engine == "local" else Dask(request.getfixturevalue(dask))
     with pytest.raises(WorkerDied):
         list(workers.map(partial(dies, None), [0, 1, 2, 3], 2))
 
 
-def test_dask_tries_again_where_a_worker_died(scheduler, tmp_path):
-    done = list(Dask(scheduler).map(partial(dies, str(tmp_path / "mark")), [0, 1, 2, 3], 2))
+def test_dask_tries_again_where_a_worker_died(tmp_path):
+    with dask_cluster() as address:
+        done = list(Dask(address).map(partial(dies, str(tmp_path / "mark")), [0, 1, 2, 3], 2))
     assert (tmp_path / "mark").exists()
     assert sorted(done) == [0, 1, 2, 3]
 
