@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from copy import deepcopy
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -117,9 +116,9 @@ def make_run(*overrides, tiny=True):
     of one composed config, as those of a sweep are (`sweep.configs`)."""
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
 
     from mpmtl.experiments.config import build, register_schema
+    from mpmtl.experiments.sweep import with_values
 
     register_schema()
     words = [*(TINY if tiny else []), *overrides]
@@ -128,10 +127,9 @@ def make_run(*overrides, tiny=True):
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         if rest not in COMPOSED:
             COMPOSED[rest] = compose("config", list(rest))
-        cfg = deepcopy(COMPOSED[rest])
-        for word in OverridesParser.create().parse_overrides(later):
-            OmegaConf.update(cfg, word.key_or_group, word.value(), merge=True)
-        return build(cfg)
+        parsed = OverridesParser.create().parse_overrides(later)
+        values = {word.key_or_group: word.value() for word in parsed}
+        return build(with_values(COMPOSED[rest], values) or compose("config", words))
 
 
 def run_all(path, n_replicates, *runs):

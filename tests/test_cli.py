@@ -271,8 +271,8 @@ EVERY = (1, 8, 15, 25, 40)
 @pytest.mark.parametrize(
     ("n_jobs", "moments"),
     [
-        (1, (1, 8)),
-        (2, (8,)),
+        (1, (1, 25)),
+        (2, (25,)),
         pytest.param(1, EVERY, marks=pytest.mark.slow),
         pytest.param(2, EVERY, marks=pytest.mark.slow),
     ],

@@ -95,11 +95,11 @@ def configs(config_name, choices):
             first[alike] = cfg = compose(config_name, lines)
         else:
             values = {key: words[key].value() for key in single}
-            cfg = _with_values(first[alike], values) or compose(config_name, lines)
+            cfg = with_values(first[alike], values) or compose(config_name, lines)
         yield cfg
 
 
-def _with_values(cfg, values):
+def with_values(cfg, values):
     """A copy of a config with other values, set as Hydra sets them; None where one cannot be."""
     cfg = deepcopy(cfg)
     with suppress(OmegaConfBaseException):

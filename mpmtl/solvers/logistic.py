@@ -11,7 +11,6 @@ as all penalties and all folds of a task: each pass over the rows serves all of 
 """
 
 import numpy as np
-from numpy.linalg import LinAlgError
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import expit
@@ -73,7 +72,7 @@ def newton(X, y, c, lam, center, w):
             # LAPACK itself: with few features scipy's checks take longer than the factorisation.
             factor, failed = dpotrf(hessian.T, overwrite_a=1, clean=0)  # its transpose is itself
             if failed:
-                raise LinAlgError("the Hessian is not positive definite")
+                raise np.linalg.LinAlgError("the Hessian is not positive definite")
             direction, decrement = newton_step(factor, gradient)
         if decrement <= 2 * (TOL if fresh else TOL**2) * value:
             return w - direction  # this step is paid for, and gains more digits
